@@ -1,0 +1,1 @@
+"""What longrein itself registers, through the same hooks as every plugin."""

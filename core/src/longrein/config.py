@@ -1,0 +1,224 @@
+"""One TOML file for run, train and compare, structured into frozen attrs classes."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from attrs import field, frozen, validators
+
+from longrein.errors import ConfigError
+from longrein.options import structure
+from longrein.sandbox.limits import SandboxLimits
+
+positive = validators.gt(0)
+
+
+@frozen
+class RunConfig:
+    """[run]"""
+
+    name: str = "run"
+    out: Path | None = None
+    """Run folder; default runs/<time>-<name>."""
+    seed: int = 0
+
+
+@frozen
+class PluginsConfig:
+    """[plugins]"""
+
+    use: tuple[str, ...] = ()
+    """Packages, modules or ./files whose overrides take part, in this order."""
+
+
+@frozen
+class TasksetConfig:
+    """[taskset] or [eval.taskset]"""
+
+    name: str
+    """A registered task set, "name:config", or a folder ending in "/"."""
+    limit: int | None = None
+    exclude: Path | None = None
+    """A file of task ids to leave out, one a line."""
+    options: Mapping[str, Any] = field(factory=dict)
+
+
+@frozen
+class PolicyConfig:
+    """[policy] the model that answers the agents"""
+
+    model: str = "practice"
+    """"practice", a folder with a transformers model, or the served name when `url` is given."""
+    url: str | None = None
+    """An OpenAI-compatible endpoint that is already running; without it longrein starts its embedded server."""
+    api_key_env: str | None = None
+    """Name of the environment variable that holds the endpoint's key."""
+    max_model_len: int | None = None
+
+
+@frozen
+class LimitsConfig:
+    """[limits] for each session, and how many run at once"""
+
+    timeout_s: float = field(default=300.0, validator=positive)
+    idle_s: float = field(default=60.0, validator=positive)
+    """Without a model call, output or change for so long, a session counts as stalled."""
+    max_calls: int = field(default=40, validator=positive)
+    max_tokens: int = field(default=100_000, validator=positive)
+    """Sampled tokens of a session."""
+    max_reply_tokens: int = field(default=2048, validator=positive)
+    """Sampled tokens of one reply."""
+    sessions: int = field(default=4, validator=positive)
+    """Sessions at once."""
+    unscorable_share: float = field(default=0.5, validator=validators.and_(validators.gt(0), validators.le(1)))
+    """A run stops when more of its last 20 rollouts than this share are unscorable."""
+
+
+@frozen
+class SandboxConfig:
+    """[sandbox]"""
+
+    backend: str = "auto"
+    """"auto" takes bubblewrap where it works and the supervisor elsewhere."""
+    limits: SandboxLimits = SandboxLimits()
+
+
+@frozen
+class TurnsConfig:
+    """[turns]"""
+
+    policy: Literal["all_turns", "actions_only", "last_turn"] = "all_turns"
+    truncated: Literal["train", "context"] = "train"
+    """What becomes of replies cut by length."""
+
+
+@frozen
+class RewardConfig:
+    """[reward]"""
+
+    name: str = "binary"
+    options: Mapping[str, Any] = field(factory=dict)
+
+
+@frozen
+class SamplingConfig:
+    """[train.sampling] the policy's sampling, for every agent; the agents' own wishes are recorded and replaced"""
+
+    temperature: float = field(default=1.0, validator=positive)
+    top_p: float = 1.0
+    top_k: int = -1
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+
+
+@frozen
+class TrainConfig:
+    """[train]"""
+
+    max_steps: int = field(default=10, validator=positive)
+    group_size: int = field(default=8, validator=validators.ge(2))
+    """Rollouts of one (task, agent) that are compared."""
+    rollouts_per_step: int = field(default=16, validator=positive)
+    learning_rate: float = field(default=3e-4, validator=positive)
+    max_staleness: int = field(default=4, validator=validators.ge(1))
+    """Policy versions a row may lag behind at the loss."""
+    weighting: Literal["token", "rollout"] = "token"
+    token_budget: int | None = None
+    """Longest row, and tokens of one forward pass; default from the model's length."""
+    save_steps: int = field(default=10, validator=positive)
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    sync_timeout_s: float = field(default=120.0, validator=positive)
+    sampling: SamplingConfig = SamplingConfig()
+    report_to: tuple[str, ...] = ()
+    trl: Mapping[str, Any] = field(factory=dict)
+    """Further AsyncGRPOConfig fields, passed through by name."""
+
+
+@frozen
+class EvalConfig:
+    """[eval] tasks never trained on"""
+
+    taskset: TasksetConfig
+    samples: int = field(default=4, validator=positive)
+    """Rollouts of each (task, agent) and side."""
+    every: int = 0
+    """Steps between evaluations; 0 means before and after only."""
+
+
+@frozen
+class Config:
+    """A whole config file."""
+
+    taskset: TasksetConfig
+    agents: Mapping[str, Mapping[str, Any]]
+    """Agent name to its options; the order is the order of the tables."""
+    run: RunConfig = RunConfig()
+    plugins: PluginsConfig = PluginsConfig()
+    policy: PolicyConfig = PolicyConfig()
+    limits: LimitsConfig = LimitsConfig()
+    sandbox: SandboxConfig = SandboxConfig()
+    turns: TurnsConfig = TurnsConfig()
+    reward: RewardConfig = RewardConfig()
+    train: TrainConfig = TrainConfig()
+    eval: EvalConfig | None = None
+
+    @property
+    def serves_policy(self) -> bool:
+        """True when longrein starts the policy server itself."""
+        return self.policy.url is None
+
+
+def load(path: Path, sets: Sequence[str] = ()) -> Config:
+    """Read a TOML config and apply `--set a.b=value` overrides.
+
+    Args:
+        path: the file.
+        sets: overrides, each "dotted.key=value"; the value is TOML, or a bare string.
+
+    Raises:
+        ConfigError: the file is missing, is not TOML, or holds something that does not fit.
+    """
+    try:
+        values = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"cannot read config {path}: {error.strerror}") from error
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{path} is not TOML: {error}") from error
+    return from_mapping(values, sets)
+
+
+def from_mapping(values: Mapping[str, Any], sets: Sequence[str] = ()) -> Config:
+    """Structure plain data into a Config; a task set may be a bare string."""
+    merged: dict[str, Any] = _copy(values)
+    for item in sets:
+        _apply(merged, item)
+    for section in (merged, merged.get("eval", {})):
+        if isinstance(section, dict) and isinstance(section.get("taskset"), str):
+            section["taskset"] = {"name": section["taskset"]}
+    config = structure(Config, merged, where="config")
+    if not config.agents:
+        raise ConfigError("config names no agent; add a table such as [agents.opencode]")
+    return config
+
+
+def _copy(value: Any) -> Any:
+    return {key: _copy(item) for key, item in value.items()} if isinstance(value, Mapping) else value
+
+
+def _apply(values: dict[str, Any], item: str) -> None:
+    key, sep, text = item.partition("=")
+    if not sep or not key.strip():
+        raise ConfigError(f"--set takes key=value, got {item!r}")
+    try:
+        value = tomllib.loads(f"v = {text}")["v"]
+    except tomllib.TOMLDecodeError:
+        value = text
+    *parents, last = key.strip().split(".")
+    for parent in parents:
+        values = values.setdefault(parent, {})
+        if not isinstance(values, dict):
+            raise ConfigError(f"--set {item!r}: {parent} is not a table")
+    values[last] = value

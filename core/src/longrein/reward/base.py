@@ -1,0 +1,26 @@
+"""What a reward is."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar
+
+from longrein.model import Reward, Rollout
+from longrein.options import NoOptions
+
+
+class RewardFunction(ABC):
+    """Computes a rollout's reward from its verdict, outcome and actions."""
+
+    name: ClassVar[str]
+    Options: ClassVar[type] = NoOptions
+
+    def __init__(self, options: Any = None) -> None:
+        self.options = self.Options() if options is None else options
+
+    @abstractmethod
+    def compute(self, rollout: Rollout) -> Reward:
+        """Return the reward; `Reward(None, reason=...)` when the rollout cannot be scored.
+
+        May be a coroutine function; a plain function runs in a thread.
+        """

@@ -1,0 +1,86 @@
+"""What a sandbox is: it prepares a place, runs one process tree in it, hands back the files, and leaves nothing."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path, PurePosixPath
+from typing import Any, ClassVar
+
+from attrs import field, frozen
+
+from longrein.agent import LaunchPlan
+from longrein.sandbox.limits import SandboxLimits
+from longrein.toolchain.spec import InstalledToolchain
+
+
+@frozen
+class Place:
+    """Where a session will run, known before the launch plan is made. Paths are those inside the sandbox."""
+
+    workdir: PurePosixPath
+    home: PurePosixPath
+    base_url: str
+    python: PurePosixPath
+
+
+@frozen
+class ProcessResult:
+    """What was left when every process of the session was dead."""
+
+    exit_code: int | None
+    """None when it was ended by us."""
+    ended_by: str
+    """"exit", or the reason given to `stop`."""
+    stdout: bytes
+    stderr: bytes
+    workspace: Mapping[str, bytes] = field(repr=False)
+    """Path below the workspace to content; regular files only, size-capped."""
+    record: Mapping[str, Any] = field(factory=dict)
+    """Backend, interpreter and limits in force, for the rollout's record."""
+
+
+@frozen
+class RunningSession:
+    """Handles the engine holds while a session runs."""
+
+    stop: Callable[[str], None]
+    """Kill the whole tree; the argument becomes `ended_by`. Safe to call at any time and more than once."""
+    wait: Callable[[], Awaitable[ProcessResult]]
+    """Wait for the end, collect the workspace and remove every trace."""
+
+
+class Sandbox(ABC):
+    """A backend. One object serves all sessions of a run.
+
+    Args:
+        limits: limits for each session.
+        capture_socket: the unix socket of the capture server.
+        capture_port: a loopback port of the capture server, for backends that share the host's network; else None.
+        runtime: a short private folder for sockets and session folders, removed with the run.
+    """
+
+    name: ClassVar[str]
+    is_security_boundary: ClassVar[bool]
+    shares_network: ClassVar[bool]
+    """True when sessions use the host's loopback; the engine then opens a port for capture."""
+
+    def __init__(self, *, limits: SandboxLimits, capture_socket: Path, capture_port: int | None, runtime: Path) -> None:
+        self.limits, self.capture_socket, self.capture_port, self.runtime = limits, capture_socket, capture_port, runtime
+
+    @classmethod
+    @abstractmethod
+    def unavailable(cls) -> str | None:
+        """Return why this backend does not work here and how to mend it, or None when it works (really tried)."""
+
+    @abstractmethod
+    def place(self, slot: int) -> Place:
+        """Return the place of a session in `slot`, a number no other running session has."""
+
+    @abstractmethod
+    async def start(self, slot: int, plan: LaunchPlan, *, files: Mapping[str, str], toolchain: InstalledToolchain | None) -> RunningSession:
+        """Start `plan` in a fresh place holding `files` (path below the workspace to text) and the plan's own files.
+
+        Raises:
+            SandboxError: the place could not be made.
+        """

@@ -1,0 +1,57 @@
+"""What a task set and a verifier are. A task set knows tasks and hides data; a verifier grades a workspace with it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+from longrein.model import Task, Verdict
+from longrein.options import NoOptions
+
+
+class TaskSet(ABC):
+    """A source of tasks. `tasks` gives what agents may see; `hidden` is called in the verifier's process only."""
+
+    name: ClassVar[str]
+    Options: ClassVar[type] = NoOptions
+
+    def __init__(self, options: Any = None) -> None:
+        self.options = self.Options() if options is None else options
+        self.rejected: dict[str, list[str]] = {}
+        """Reason to ids of the rows that could not be used, filled while `tasks` is read."""
+
+    @abstractmethod
+    def tasks(self) -> Iterator[Task]:
+        """Yield the tasks in a fixed order, streaming."""
+
+    @abstractmethod
+    def hidden(self, task_id: str) -> Any:
+        """Return the hidden data of a task as plain data for its verifier.
+
+        Raises:
+            TaskError: there is no such task.
+        """
+
+    def solution(self, task_id: str) -> Mapping[str, str] | None:
+        """Return path to text of a known right solution, or None when there is none."""
+        return None
+
+
+class Verifier(ABC):
+    """Grades a workspace against hidden data."""
+
+    name: ClassVar[str]
+    Options: ClassVar[type] = NoOptions
+
+    def __init__(self, options: Any = None) -> None:
+        self.options = self.Options() if options is None else options
+
+    @abstractmethod
+    def grade(self, hidden: Any, workspace: Path) -> Verdict:
+        """Return the verdict on `workspace`, a private copy that may be changed and is deleted afterwards.
+
+        May be a coroutine function; a plain function runs in a thread. Trouble of the grader's own is
+        `Verdict.unscorable`, or an exception, which the host turns into one.
+        """

@@ -1,0 +1,1 @@
+"""DeepCoder task set and stdin/stdout grader for longrein."""
