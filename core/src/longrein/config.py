@@ -64,8 +64,10 @@ class LimitsConfig:
     """[limits] for each session, and how many run at once"""
 
     timeout_s: float = field(default=300.0, validator=positive)
-    idle_s: float = field(default=60.0, validator=positive)
-    """Without a model call, output or change for so long, a session counts as stalled."""
+    idle_s: float = field(default=120.0, validator=positive)
+    """Without a model call for so long, a session counts as stalled."""
+    reply_s: float = field(default=300.0, validator=positive)
+    """A reply that the engine takes longer for counts as its error."""
     max_calls: int = field(default=40, validator=positive)
     max_tokens: int = field(default=100_000, validator=positive)
     """Sampled tokens of a session."""

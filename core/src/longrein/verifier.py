@@ -55,3 +55,6 @@ class Verifier(ABC):
         May be a coroutine function; a plain function runs in a thread. Trouble of the grader's own is
         `Verdict.unscorable`, or an exception, which the host turns into one.
         """
+
+    def close(self) -> None:  # noqa: B027 - most verifiers hold nothing
+        """Release worker processes and the like; called once when a run ends."""

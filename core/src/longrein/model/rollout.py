@@ -27,11 +27,13 @@ class Outcome:
 
     kind: OutcomeKind
     reason: str = ""
+    acted: bool = True
+    """False when the model gave no reply: such a session is never graded, whatever its kind."""
 
     @property
     def graded(self) -> bool:
         """True when the workspace is graded as it stands."""
-        return self.kind in GRADED
+        return self.kind in GRADED and self.acted
 
 
 @frozen

@@ -1,0 +1,169 @@
+"""The engine: makes rollouts (session, grade, actions, reward, record) for `run`, `compare` and `train` alike."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import shutil
+import tempfile
+from collections import deque
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from attrs import evolve
+
+from longrein import toolchain
+from longrein.capture.endpoint import PolicyEndpoint
+from longrein.config import Config
+from longrein.errors import RunStopped
+from longrein.model import Action, Finding, Group, Outcome, Reward, Rollout, SessionResult, Verdict
+from longrein.rollout.grading import Grader
+from longrein.rollout.session import SessionRunner
+from longrein.rollout.spec import RolloutSpec, SessionSpec
+from longrein.sandbox.choose import choose
+from longrein.turns import InvalidGuard
+
+if TYPE_CHECKING:
+    from longrein.plugins import PluginHost
+    from longrein.rollout.record import RunRecorder
+
+WINDOW = 20
+"""Rollouts over which the share of unscorable ones is taken."""
+FIRST = 4
+"""A run whose first so many rollouts are all unscorable stops at once."""
+NO_ENDPOINT = PolicyEndpoint(url="http://127.0.0.1:9/v1", model="none", level="text")
+"""Stands in where no agent calls a model."""
+
+
+class Engine:
+    """Makes rollouts; use as an async context manager.
+
+    Args:
+        config: the whole config.
+        host: the loaded plugins.
+        endpoint: the policy server, checked beforehand; None when no agent of the config calls a model.
+        recorder: where rollouts are written; None keeps them in memory only.
+        training: True when calls are to be trained: sampling is pinned and constrained requests are refused.
+    """
+
+    def __init__(
+        self, config: Config, host: PluginHost, *, endpoint: PolicyEndpoint | None, recorder: RunRecorder | None = None, training: bool = False
+    ) -> None:
+        self._config, self._host, self._recorder, self._training = config, host, recorder, training
+        self._endpoint = endpoint or NO_ENDPOINT
+        self.adapters = {name: host.agent(name, options) for name, options in config.agents.items()}
+        self._reward = host.reward(config.reward.name, config.reward.options)
+        self._recent: deque[bool] = deque(maxlen=WINDOW)
+        self._first_reason: str | None = None
+        self._n_rollouts = 0
+        self._invalid = InvalidGuard()
+        self._stack = contextlib.AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        from longrein.capture.server import CaptureServer
+
+        toolchains = {name: toolchain.find(name, a.toolchain) if a.toolchain else None for name, a in self.adapters.items()}
+        backend = choose(self._config.sandbox.backend, self._host)
+        runtime = Path(tempfile.mkdtemp(prefix="lr-"))  # short: unix socket paths end at 107 bytes
+        self._stack.callback(shutil.rmtree, runtime, ignore_errors=True)
+        try:
+            self._capture = await self._stack.enter_async_context(CaptureServer(
+                self._endpoint, sampling=self._config.train.sampling, training=self._training, socket=runtime / "capture.sock",
+                open_port=backend.shares_network, max_reply_tokens=self._config.limits.max_reply_tokens,
+            ))
+            sandbox = backend(
+                limits=self._config.sandbox.limits, capture_socket=runtime / "capture.sock", capture_port=self._capture.port, runtime=runtime,
+            )
+            self._grader = Grader(self._host, runtime)
+            self._stack.callback(self._grader.close)
+        except BaseException:
+            await self._stack.aclose()
+            raise
+        self._sessions = SessionRunner(
+            self._config, self._host, adapters=self.adapters, toolchains=toolchains, capture=self._capture, sandbox=sandbox,
+            model=self._endpoint.model, needs_tokens=self._endpoint.level == "tokens",
+        )
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        await self._stack.aclose()
+
+    @property
+    def version(self) -> int:
+        """The live policy version, as the trainer counts it."""
+        return self._capture.version
+
+    @version.setter
+    def version(self, version: int) -> None:
+        self._capture.version = version
+
+    async def rollout(self, spec: RolloutSpec) -> Rollout:
+        """Make one rollout and record it. A bad session is data.
+
+        Raises:
+            RunStopped: too many rollouts cannot be scored, or too many turns cannot be trained.
+        """
+        adapter, findings = self.adapters[spec.agent], list[Finding]()
+        solution = None
+        if adapter.capabilities.needs_solution:
+            solution = await asyncio.to_thread(self._grader.taskset(spec.task.ref).solution, spec.task.ref.task_id)
+        session = await self._sessions.run(SessionSpec(spec.id, spec.agent, spec.task.public, spec.seed, solution))
+        session, verdict = await self._grade(spec, session)
+        actions = self._actions(spec.agent, session, findings)
+        rollout = Rollout(
+            id=spec.id, group_id=spec.group_id, agent=spec.agent, taskset=spec.task.ref.taskset, task_id=spec.task.id,
+            task_digest=spec.task.digest, sample=spec.sample, seed=spec.seed, session=session, verdict=verdict, actions=actions, phase=spec.phase,
+        )
+        reward = Reward(None, reason=verdict.reason, decided_by="verdict")
+        if verdict.status != "unscorable":
+            reward = await self._host.compute_reward(rollout, self._reward, findings)
+        rollout = evolve(rollout, reward=reward)
+        await self._host.rollout_finished(rollout, findings)
+        rollout = evolve(rollout, session=evolve(session, findings=(*session.findings, *findings)))
+        if self._recorder:
+            self._recorder.rollout(rollout)
+        self._guard(rollout)
+        return rollout
+
+    async def _grade(self, spec: RolloutSpec, session: SessionResult) -> tuple[SessionResult, Verdict]:
+        if not session.outcome.graded:
+            return session, Verdict.unscorable(f"{session.outcome.kind}: {session.outcome.reason}")
+        verdict = await self._grader.grade(spec.task.ref, spec.task.verifier, session.workspace)
+        if verdict.status == "unscorable":
+            session = evolve(session, outcome=Outcome("verifier_error", verdict.reason, acted=session.outcome.acted))
+        return session, verdict
+
+    def _actions(self, agent: str, session: SessionResult, findings: list[Finding]) -> tuple[Action, ...]:
+        try:
+            return tuple(self.adapters[agent].actions(session))
+        except Exception as error:  # an adapter is plugin code
+            findings.append(Finding(f"agent {agent}", f"actions raised {type(error).__name__}: {error}"))
+            return ()
+
+    async def score_group(self, group: Group) -> Group:
+        """Return the group with the final rewards, after the hooks that compare rollouts; findings stay with the first rollout."""
+        findings: list[Finding] = []
+        rewards = await self._host.score_group(group, {r.id: r.reward for r in group.rollouts}, findings)
+        rollouts = [evolve(r, reward=rewards[r.id]) for r in group.rollouts]
+        if findings:
+            first = rollouts[0]
+            rollouts[0] = evolve(first, session=evolve(first.session, findings=(*first.session.findings, *findings)))
+        return evolve(group, rollouts=tuple(rollouts))
+
+    def _guard(self, rollout: Rollout) -> None:
+        unscorable = rollout.verdict.status == "unscorable"
+        self._recent.append(unscorable)
+        self._n_rollouts += 1
+        if unscorable and self._first_reason is None:
+            self._first_reason = f"{rollout.id}: {rollout.outcome.kind}: {rollout.outcome.reason}"
+        if self._n_rollouts >= FIRST and all(self._recent) and len(self._recent) == self._n_rollouts:
+            raise RunStopped(f"the first {self._n_rollouts} rollouts could not be scored; the first was {self._first_reason}")
+        share = sum(self._recent) / len(self._recent)
+        if len(self._recent) == WINDOW and share > self._config.limits.unscorable_share:
+            raise RunStopped(
+                f"{share:.0%} of the last {WINDOW} rollouts could not be scored (limit {self._config.limits.unscorable_share:.0%}); "
+                f"the first was {self._first_reason}"
+            )
+        if self._training:
+            self._invalid.check(rollout.trajectory)

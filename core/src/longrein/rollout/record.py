@@ -1,0 +1,161 @@
+"""The run folder: config, environment, one JSON line for each rollout, group and metric, workspaces and a summary."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import time
+import zipfile
+from collections.abc import Iterator, Mapping
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+from attrs import evolve
+
+from longrein.config import Config
+from longrein.errors import ConfigError, RecordError
+from longrein.model import Rollout
+from longrein.rollout.serialize import SCHEMA_VERSION, plain, rollout_from_json, rollout_to_json
+
+PACKAGES = ("longrein", "torch", "transformers", "trl", "openenv", "datasets", "accelerate", "pluggy", "attrs")
+
+
+class RunRecorder:
+    """Writes a run folder. Every line is whole: a torn last line of a killed run is cut before the first append.
+
+    Args:
+        folder: the run folder; made when missing.
+        exist_ok: True to go on in a folder that holds a run already.
+    """
+
+    def __init__(self, folder: Path, *, exist_ok: bool = False) -> None:
+        if not exist_ok and (folder / "rollouts.jsonl").exists():
+            raise ConfigError(f"{folder} holds a run already; choose another --out, or --resume {folder}")
+        self.folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+        for name in ("rollouts.jsonl", "groups.jsonl", "metrics.jsonl"):
+            _cut_torn_line(folder / name)
+
+    def start(self, config: Config, **environment: Any) -> None:
+        """Write the resolved config and the environment; keys of endpoints are never part of either."""
+        (self.folder / "config.toml").write_text(config_toml(config), encoding="utf-8")
+        versions = {name: _version(name) for name in PACKAGES}
+        self._json("environment.json", {
+            "python": platform.python_version(), "platform": platform.platform(), "cpus": os.cpu_count(),
+            "packages": {name: v for name, v in versions.items() if v}, **environment,
+        })
+
+    def rollout(self, rollout: Rollout) -> None:
+        """Append a rollout and keep its final workspace as an archive."""
+        workspaces = self.folder / "workspaces"
+        workspaces.mkdir(exist_ok=True)
+        partial = workspaces / f".{_file_name(rollout.id)}.part"
+        with zipfile.ZipFile(partial, "w", zipfile.ZIP_DEFLATED) as archive:
+            for path, content in sorted(rollout.session.workspace.items()):
+                archive.writestr(path, content)
+        partial.replace(workspaces / f"{_file_name(rollout.id)}.zip")
+        self._line("rollouts.jsonl", rollout_to_json(rollout))
+
+    def group(self, values: Mapping[str, Any]) -> None:
+        """Append what became of a group: rewards, baseline, advantages, rows sent, or why it was skipped."""
+        self._line("groups.jsonl", {"schema_version": SCHEMA_VERSION, **values})
+
+    def metrics(self, values: Mapping[str, Any]) -> None:
+        """Append one line of metrics."""
+        self._line("metrics.jsonl", {"schema_version": SCHEMA_VERSION, **values})
+
+    def summary(self, values: Mapping[str, Any]) -> Path:
+        """Write summary.json whole and return its path."""
+        return self._json("summary.json", values)
+
+    def _line(self, name: str, values: Mapping[str, Any]) -> None:
+        data = (json.dumps(values, ensure_ascii=False, separators=(",", ":")) + "\n").encode("utf-8", "surrogatepass")
+        with (self.folder / name).open("ab") as file:
+            file.write(data)
+
+    def _json(self, name: str, values: Mapping[str, Any]) -> Path:
+        path = self.folder / name
+        partial = self.folder / f".{name}.part"
+        partial.write_text(json.dumps({"schema_version": SCHEMA_VERSION, **plain(values)}, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        partial.replace(path)
+        return path
+
+
+def read_rollouts(folder: Path, *, workspaces: bool = False) -> Iterator[Rollout]:
+    """Yield the rollouts of a run folder in the order they finished; a torn last line is left out.
+
+    Args:
+        folder: a run folder.
+        workspaces: True to load the final workspaces too.
+
+    Raises:
+        RecordError: the folder holds no run, or a line is damaged.
+    """
+    path = folder / "rollouts.jsonl"
+    if not path.is_file():
+        raise RecordError(f"{folder} holds no run: there is no rollouts.jsonl")
+    with path.open("rb") as file:
+        for number, line in enumerate(file, 1):
+            if not line.endswith(b"\n"):
+                return
+            try:
+                rollout = rollout_from_json(json.loads(line.decode("utf-8", "surrogatepass")))
+            except (json.JSONDecodeError, UnicodeDecodeError) as error:
+                raise RecordError(f"{path} line {number} is damaged: {error}") from error
+            if workspaces:
+                rollout = evolve(rollout, session=evolve(rollout.session, workspace=read_workspace(folder, rollout.id)))
+            yield rollout
+
+
+def read_workspace(folder: Path, rollout_id: str) -> dict[str, bytes]:
+    """Return path to content of a rollout's final workspace."""
+    with zipfile.ZipFile(folder / "workspaces" / f"{_file_name(rollout_id)}.zip") as archive:
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
+def config_toml(config: Config) -> str:
+    """Return a config as TOML; unset values are left out."""
+    return tomli_w.dumps(_without_none(plain(config)))
+
+
+def new_run_folder(config: Config) -> Path:
+    """Return the run folder that the config names, or runs/<time>-<name>."""
+    return config.run.out or Path("runs") / f"{time.strftime('%Y%m%d-%H%M%S')}-{config.run.name}"
+
+
+def _without_none(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_none(item) for key, item in value.items() if item is not None}
+    return [_without_none(item) for item in value if item is not None] if isinstance(value, list) else value
+
+
+def _file_name(rollout_id: str) -> str:
+    return "".join(c if c.isalnum() or c in "-_." else "_" for c in rollout_id)
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _cut_torn_line(path: Path) -> None:
+    if not path.exists():
+        return
+    with path.open("rb+") as file:
+        data_end = file.seek(0, os.SEEK_END)
+        step = 1 << 16
+        while data_end > 0:
+            start = max(0, data_end - step)
+            file.seek(start)
+            chunk = file.read(data_end - start)
+            newline = chunk.rfind(b"\n")
+            if newline >= 0:
+                data_end = start + newline + 1
+                break
+            data_end = start
+        file.truncate(data_end)

@@ -1,0 +1,136 @@
+"""One session: a sandbox, a capture key and an agent process, watched until every process of it is dead."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from longrein.agent import AgentAdapter, Session
+from longrein.config import Config
+from longrein.errors import SandboxError
+from longrein.model import Finding, Outcome, SessionResult, Trajectory, Turn, TurnLabel
+from longrein.rollout.outcome import Ending, decide_outcome
+from longrein.rollout.spec import SessionSpec
+from longrein.sandbox import ProcessResult, RunningSession, Sandbox
+from longrein.toolchain.spec import InstalledToolchain
+from longrein.turns import history_findings, label_calls
+
+if TYPE_CHECKING:
+    from longrein.capture.server import CaptureServer, CaptureSession
+    from longrein.plugins import PluginHost
+
+
+class SessionRunner:
+    """Runs sessions on this machine; `limits.sessions` at once.
+
+    Args:
+        config: limits, turns and policy sections are used.
+        host: decides launches and labels.
+        adapters: agent name to adapter.
+        toolchains: agent name to its installed toolchain.
+        capture: the running capture server.
+        sandbox: the backend.
+        needs_tokens: see `Ending.needs_tokens`.
+    """
+
+    def __init__(
+        self, config: Config, host: PluginHost, *, adapters: Mapping[str, AgentAdapter],
+        toolchains: Mapping[str, InstalledToolchain | None], capture: CaptureServer, sandbox: Sandbox, model: str, needs_tokens: bool,
+    ) -> None:
+        self._config, self._host, self._adapters, self._toolchains = config, host, adapters, toolchains
+        self._capture, self._sandbox, self._model, self._needs_tokens = capture, sandbox, model, needs_tokens
+        self._slots: asyncio.Queue[int] = asyncio.Queue()
+        for slot in range(config.limits.sessions):
+            self._slots.put_nowait(slot)
+
+    async def run(self, spec: SessionSpec) -> SessionResult:
+        """Run one session to its end; trouble is an outcome, never an exception."""
+        slot = await self._slots.get()
+        try:
+            return await self._run_in(slot, spec)
+        finally:
+            self._slots.put_nowait(slot)
+
+    async def _run_in(self, slot: int, spec: SessionSpec) -> SessionResult:
+        limits, adapter, findings = self._config.limits, self._adapters[spec.agent], list[Finding]()
+        capture = self._capture.open_session(max_calls=limits.max_calls, max_tokens=limits.max_tokens, seed=spec.seed)
+        started = time.monotonic()
+        try:
+            session = self._session(spec, slot, capture.key)
+            plan = self._host.launch(adapter, session, findings)
+            running = await self._sandbox.start(slot, plan, files=spec.task.files, toolchain=session.toolchain)
+            process = await self._watch(running, capture, started)
+        except Exception as error:  # whatever escapes here is ours or a plugin's, never the policy's doing
+            capture.close()
+            what = str(error) if isinstance(error, SandboxError) else f"{type(error).__name__}: {error}"
+            return SessionResult(spec.id, spec.agent, Outcome("sandbox_error", what), Trajectory(), findings=tuple(findings))
+        capture.close()
+        trajectory = self._label(spec, adapter, capture, findings)
+        return self._result(spec, adapter, capture, process, trajectory, findings, time.monotonic() - started)
+
+    def _session(self, spec: SessionSpec, slot: int, key: str) -> Session:
+        place = self._sandbox.place(slot)
+        return Session(
+            task=spec.task, model=self._model, base_url=place.base_url, api_key=key, workdir=place.workdir, home=place.home,
+            python=place.python, toolchain=self._toolchains[spec.agent], solution=spec.solution,
+        )
+
+    async def _watch(self, running: RunningSession, capture: CaptureSession, started: float) -> ProcessResult:
+        """Wait for the process, and end it when a limit is reached."""
+        ended = asyncio.ensure_future(running.wait())
+        over = asyncio.ensure_future(capture.over.wait())
+        try:
+            while not ended.done():
+                deadline, why = self._next_deadline(capture, started)
+                await asyncio.wait({ended, over}, timeout=max(0.0, deadline - time.monotonic()), return_when=asyncio.FIRST_COMPLETED)
+                if ended.done():
+                    break
+                if over.done():
+                    running.stop("budget")
+                    break
+                deadline, why = self._next_deadline(capture, started)
+                if time.monotonic() >= deadline:
+                    running.stop(why)
+                    break
+            return await ended
+        except asyncio.CancelledError:
+            running.stop("cancelled")
+            await asyncio.shield(ended)
+            raise
+        finally:
+            over.cancel()
+
+    def _next_deadline(self, capture: CaptureSession, started: float) -> tuple[float, str]:
+        limits = self._config.limits
+        quiet, why = (limits.reply_s, "reply_timeout") if capture.pending else (limits.idle_s, "stalled")
+        return min((started + limits.timeout_s, "timeout"), (max(started, capture.last_activity) + quiet, why))
+
+    def _label(self, spec: SessionSpec, adapter: AgentAdapter, capture: CaptureSession, findings: list[Finding]) -> Trajectory:
+        def decide(turn: Turn, trajectory: Trajectory, proposal: TurnLabel) -> tuple[TurnLabel, str]:
+            return self._host.classify(adapter, turn, trajectory, proposal, findings)
+
+        trajectory = label_calls(capture.calls, capture.tools, task=spec.task, decide=decide, options=self._config.turns)
+        findings.extend(history_findings(trajectory, adapter))
+        return trajectory
+
+    def _result(
+        self, spec: SessionSpec, adapter: AgentAdapter, capture: CaptureSession, process: ProcessResult, trajectory: Trajectory,
+        findings: list[Finding], wall_s: float,
+    ) -> SessionResult:
+        stdout, stderr = (data.decode("utf-8", "replace") for data in (process.stdout, process.stderr))
+        outcome = decide_outcome(Ending(
+            ended_by=process.ended_by, exit_code=process.exit_code, calls=capture.calls, calls_model=adapter.capabilities.calls_model,
+            budget_stop=capture.budget_stop, context_overflow=capture.context_overflow, needs_tokens=self._needs_tokens,
+            stderr_tail=stderr or stdout,
+        ))
+        record: dict[str, Any] = {**process.record, "agent_version": self._version(spec.agent)}
+        return SessionResult(
+            session_id=spec.id, agent=spec.agent, outcome=outcome, trajectory=trajectory, exit_code=process.exit_code, stdout=stdout,
+            stderr=stderr, workspace=process.workspace, wall_s=wall_s, sandbox=record, findings=tuple(findings),
+        )
+
+    def _version(self, agent: str) -> str | None:
+        toolchain = self._toolchains[agent]
+        return toolchain.version if toolchain else None
