@@ -1,1 +1,23 @@
 """What longrein itself registers, through the same hooks as every plugin."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from longrein.agent import AgentAdapter
+from longrein.baseline import Nop, Oracle
+from longrein.hookspecs import hookimpl
+from longrein.reward import RewardFunction
+from longrein.reward.builtin import Binary, Fraction, Shaped
+
+
+@hookimpl
+def longrein_agents() -> Sequence[type[AgentAdapter]]:
+    """Register the floor and the ceiling of every comparison."""
+    return [Nop, Oracle]
+
+
+@hookimpl
+def longrein_rewards() -> Sequence[type[RewardFunction]]:
+    """Register the default rewards."""
+    return [Binary, Fraction, Shaped]

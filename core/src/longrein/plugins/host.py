@@ -1,0 +1,264 @@
+"""The host: loads plugins, makes what a config names, and asks overrides one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+import attrs
+import pluggy
+
+from longrein import hookspecs
+from longrein.agent import AgentAdapter, LaunchPlan, Session
+from longrein.errors import ConfigError, PluginError, UnknownNameError
+from longrein.model import Finding, Group, Reward, Rollout, Trajectory, Turn, TurnLabel
+from longrein.options import NoOptions, structure
+from longrein.plugins import answers, discover
+from longrein.plugins.guard import ESCAPES, BadAnswer, ask, ask_async, describe
+from longrein.plugins.info import PluginInfo
+from longrein.plugins.registry import Registry, collect
+from longrein.reward import RewardFunction
+from longrein.sandbox import Sandbox
+from longrein.verifier import TaskSet, Verifier
+
+T = TypeVar("T")
+
+
+@attrs.frozen
+class Override:
+    """One plugin's implementation of one hook."""
+
+    hook: str
+    source: str
+    """"plugin:NAME", as findings and `decided_by` carry it."""
+    function: Callable[..., Any]
+    arguments: tuple[str, ...]
+    """The arguments it takes, any of the hook's."""
+
+    def bound(self, **values: Any) -> Callable[[], Any]:
+        """Return the call with the arguments it takes."""
+        return partial(self.function, *(values[name] for name in self.arguments))
+
+
+@attrs.frozen
+class PluginHost:
+    """All plugins of a process. Make it with `PluginHost.load`."""
+
+    plugins: tuple[PluginInfo, ...]
+    use: tuple[str, ...]
+    """What the config names, in order; children load the same."""
+    folder: Path
+    _registry: Registry
+    _overrides: Mapping[str, Sequence[Override]]
+    """Hook to those that take part, in order."""
+
+    @classmethod
+    def load(cls, use: Sequence[str] = (), *, folder: Path = Path()) -> PluginHost:
+        """Load every installed plugin and those that `use` names.
+
+        Args:
+            use: packages, modules and ./files whose overrides take part, in this order.
+            folder: the config's folder, where files are looked up from.
+
+        Raises:
+            PluginError: a plugin that `use` names is missing, blocked or failed. Others are only listed.
+        """
+        manager = pluggy.PluginManager(hookspecs.PROJECT)
+        manager.add_hookspecs(hookspecs)
+        infos = discover.installed(manager)
+        for word in use:
+            if not any(info.answers_to(word) for info in infos):
+                infos.append(discover.named(manager, word, folder, infos))
+        registry, infos = collect(manager, infos)
+        active = _active(use, infos)
+        infos = [attrs.evolve(info, active=info.name in active) for info in infos]
+        return cls(tuple(infos), tuple(use), folder, registry, {hook: _overrides(manager, hook, active) for hook in hookspecs.OVERRIDES})
+
+    def names(self, kind: str) -> list[str]:
+        """Return the registered names of a kind: agent, verifier, taskset, reward or sandbox."""
+        return self._registry.names(kind)
+
+    def get(self, kind: str, name: str) -> type:
+        """Return the class registered under a name.
+
+        Raises:
+            PluginError: its plugin is blocked or failed, or two plugins give the name.
+            UnknownNameError: nobody registers it.
+        """
+        key = (kind, name)
+        if key in self._registry.classes:
+            return self._registry.classes[key]
+        if key in self._registry.lost:
+            raise PluginError(f"{kind} {name!r} cannot be used: {self._registry.lost[key]}")
+        broken = [info for info in self.plugins if info.state != "ok"]
+        for info in broken:
+            if info.answers_to(name) or info.answers_to(f"longrein-{name}"):
+                raise PluginError(f"{kind} {name!r} cannot be used: plugin {info} is {info.state}: {info.reason}")
+        without = "".join(f"; plugin {info} is {info.state}: {info.reason}" for info in broken)
+        hint = f"Install the package that registers it; `longrein plugins` lists what is there{without}"
+        raise UnknownNameError(kind, name, self.names(kind), hint=hint)
+
+    def agent(self, name: str, options: Mapping[str, Any]) -> AgentAdapter:
+        """Return an agent with the options of its config section."""
+        return self._make(AgentAdapter, "agent", name, options, f"[agents.{name}]")
+
+    def verifier(self, name: str, options: Mapping[str, Any] = {}) -> Verifier:  # noqa: B006
+        """Return a verifier."""
+        return self._make(Verifier, "verifier", name, options, f"options of verifier {name}")
+
+    def taskset(self, name: str, options: Mapping[str, Any] = {}, *, where: str = "[taskset.options]") -> TaskSet:  # noqa: B006
+        """Return a task set; `where` is its config section, for messages."""
+        return self._make(TaskSet, "taskset", name, options, where)
+
+    def reward(self, name: str, options: Mapping[str, Any] = {}) -> RewardFunction:  # noqa: B006
+        """Return a reward."""
+        return self._make(RewardFunction, "reward", name, options, "[reward.options]")
+
+    def sandbox(self, name: str) -> type[Sandbox]:
+        """Return a sandbox class."""
+        return self.get("sandbox", name)
+
+    def launch(self, agent: AgentAdapter, session: Session, findings: list[Finding]) -> LaunchPlan:
+        """Return how to launch `agent`: the first override that answers decides, else the adapter.
+
+        Raises:
+            PluginError: the adapter raised or gave no sound plan.
+        """
+        for override in self._overrides["longrein_launch_agent"]:
+            plan = _ask(override, answers.launch_plan, findings, agent=agent, session=session)
+            if plan is not None:
+                return plan
+        try:
+            plan = answers.launch_plan(agent.launch(session))
+        except BadAnswer as error:
+            raise PluginError(f"agent {agent.name!r}: launch answered {error}") from error
+        except ESCAPES as error:
+            raise PluginError(f"agent {agent.name!r}: launch raised {describe(error)}") from error
+        if plan is None:
+            raise PluginError(f"agent {agent.name!r}: launch answered None; it takes a LaunchPlan")
+        return plan
+
+    def classify(
+        self, adapter: AgentAdapter, turn: Turn, trajectory: Trajectory, proposal: TurnLabel, findings: list[Finding]
+    ) -> tuple[TurnLabel, str]:
+        """Return the label of a turn and who decided it.
+
+        The adapter may replace the structural `proposal`; the first override that answers replaces either. Nobody is
+        asked about an invalid turn.
+        """
+        if proposal.label == "invalid":
+            return proposal, "capture"
+        decided_by = "structure"
+        source = f"agent:{adapter.name}"
+        own = ask(partial(adapter.classify, turn, trajectory), answers.turn_label, source=source, hook="classify", findings=findings)
+        if own is not None:
+            proposal, decided_by = own, source
+        for override in self._overrides["longrein_classify_turn"]:
+            label = _ask(override, answers.turn_label, findings, turn=turn, trajectory=trajectory, proposal=proposal)
+            if label is not None:
+                return label, override.source
+        return proposal, decided_by
+
+    async def compute_reward(self, rollout: Rollout, default: RewardFunction, findings: list[Finding]) -> Reward:
+        """Return the reward of a rollout: the first override that answers decides, else `default`.
+
+        Nobody is asked about an unscorable rollout: it has no reward.
+        """
+        if (reason := _unscorable(rollout)) is not None:
+            return Reward(None, reason=reason, decided_by="verdict")
+        for override in self._overrides["longrein_compute_reward"]:
+            reward = await _ask_async(override, answers.reward, findings, rollout=rollout)
+            if reward is not None:
+                return attrs.evolve(reward, decided_by=override.source)
+        source = f"reward:{default.name}"
+        seen = len(findings)
+        reward = await ask_async(partial(default.compute, rollout), answers.reward, source=source, hook="compute", findings=findings)
+        if reward is None:
+            reason = findings[-1].message if len(findings) > seen else "compute answered None"
+            reward = Reward(None, reason=f"{source}: {reason}")
+        return attrs.evolve(reward, decided_by=source)
+
+    async def score_group(self, group: Group, rewards: Mapping[str, Reward], findings: list[Finding]) -> Mapping[str, Reward]:
+        """Return the final rewards of a group: those of the first override that answers, else `rewards`.
+
+        An answer that does not hold one sound reward for every rollout id makes the whole group unscorable.
+        An unscorable rollout stays without a reward whatever is answered.
+        """
+        ids = [rollout.id for rollout in group.rollouts]
+        for override in self._overrides["longrein_score_group"]:
+            answer = await _ask_async(override, answers.mapping, findings, group=group, rewards=rewards)
+            if answer is None:
+                continue
+            try:
+                scored = answers.group_rewards(answer, ids)
+            except BadAnswer as error:
+                reason = f"{override.hook} answered {error}"
+                findings.append(Finding(override.source, reason))
+                return dict.fromkeys(ids, Reward(None, reason=f"group is unscorable: {reason}", decided_by=override.source))
+            return {rollout.id: _final(rollout, scored[rollout.id], override, findings) for rollout in group.rollouts}
+        return rewards
+
+    async def rollout_finished(self, rollout: Rollout, findings: list[Finding]) -> None:
+        """Tell every observer about a finished rollout."""
+        for override in self._overrides["longrein_rollout_finished"]:
+            await _ask_async(override, answers.anything, findings, rollout=rollout)
+
+    def _make(self, base: type[T], kind: str, name: str, options: Mapping[str, Any], where: str) -> T:
+        cls: Any = self.get(kind, name)
+        made = structure(cls.Options, options, where=where)
+        try:
+            instance: T = cls(made)
+        except ConfigError:
+            raise
+        except ESCAPES as error:
+            raise PluginError(f"{kind} {name!r} cannot be made: {describe(error)}") from error
+        return instance
+
+
+def _active(use: Sequence[str], infos: Sequence[PluginInfo]) -> list[str]:
+    """Return the names of the plugins that take part, in the order of `use`."""
+    active: list[str] = []
+    for word in use:
+        for info in infos:
+            if not info.answers_to(word):
+                continue
+            if info.state != "ok":
+                raise PluginError(f"[plugins] use names {word!r}, but plugin {info} is {info.state}: {info.reason}")
+            if info.name not in active:
+                active.append(info.name)
+    return active
+
+
+def _overrides(manager: pluggy.PluginManager, hook: str, active: Sequence[str]) -> list[Override]:
+    # Walked by hand: pluggy orders by registration, does not say who answered, and one exception ends its call for all.
+    found = [impl for impl in getattr(manager.hook, hook).get_hookimpls() if impl.plugin_name in active]
+    found.sort(key=lambda impl: active.index(impl.plugin_name))
+    return [Override(hook, f"plugin:{impl.plugin_name}", impl.function, tuple(impl.argnames)) for impl in found]
+
+
+def _ask(override: Override, check: Callable[[Any], T], findings: list[Finding], **values: Any) -> T | None:
+    return ask(override.bound(**values), check, source=override.source, hook=override.hook, findings=findings)
+
+
+async def _ask_async(override: Override, check: Callable[[Any], T], findings: list[Finding], **values: Any) -> T | None:
+    return await ask_async(override.bound(**values), check, source=override.source, hook=override.hook, findings=findings)
+
+
+def _unscorable(rollout: Rollout) -> str | None:
+    """Return why a rollout cannot have a reward, or None when it can."""
+    if not rollout.outcome.graded:
+        return f"{rollout.outcome.kind}: {rollout.outcome.reason}"
+    if rollout.verdict.status == "unscorable":
+        return rollout.verdict.reason or "the verdict is unscorable"
+    return None
+
+
+def _final(rollout: Rollout, scored: Reward, override: Override, findings: list[Finding]) -> Reward:
+    reason = _unscorable(rollout)
+    if reason is None:
+        return attrs.evolve(scored, decided_by=override.source)
+    if scored.value is not None:
+        findings.append(Finding(override.source, f"{override.hook} answered {scored.value} for {rollout.id}, which is unscorable ({reason})"))
+    return Reward(None, reason=reason, decided_by="verdict")
