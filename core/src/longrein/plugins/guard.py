@@ -27,14 +27,21 @@ def describe(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}{place}".replace("\n", " ")
 
 
+def note(findings: list[Finding], source: str, message: str) -> None:
+    """Add a finding once: a hook that fails the same way at 300 turns is one thing to know."""
+    finding = Finding(source, message)
+    if finding not in findings:
+        findings.append(finding)
+
+
 def ask(call: Callable[[], Any], check: Callable[[Any], T], *, source: str, hook: str, findings: list[Finding]) -> T | None:
     """Return the checked answer of a plain call, or None with a finding when it raised or does not fit."""
     try:
         return check(call())
     except BadAnswer as error:
-        findings.append(Finding(source, f"{hook} answered {error}"))
+        note(findings, source, f"{hook} answered {error}")
     except ESCAPES as error:
-        findings.append(Finding(source, f"{hook} raised {describe(error)}"))
+        note(findings, source, f"{hook} raised {describe(error)}")
     return None
 
 

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import attrs
 import pluggy
 
 from longrein import hookspecs
 from longrein.agent import AgentAdapter, LaunchPlan, Session
-from longrein.errors import ConfigError, PluginError, UnknownNameError
+from longrein.errors import LongreinError, PluginError, UnknownNameError
 from longrein.model import Finding, Group, Reward, Rollout, Trajectory, Turn, TurnLabel
-from longrein.options import NoOptions, structure
+from longrein.options import structure
 from longrein.plugins import answers, discover
-from longrein.plugins.guard import ESCAPES, BadAnswer, ask, ask_async, describe
+from longrein.plugins.guard import ESCAPES, BadAnswer, ask, ask_async, describe, note
 from longrein.plugins.info import PluginInfo
 from longrein.plugins.registry import Registry, collect
 from longrein.reward import RewardFunction
@@ -102,19 +102,19 @@ class PluginHost:
 
     def agent(self, name: str, options: Mapping[str, Any]) -> AgentAdapter:
         """Return an agent with the options of its config section."""
-        return self._make(AgentAdapter, "agent", name, options, f"[agents.{name}]")
+        return cast("AgentAdapter", self._make("agent", name, options, f"[agents.{name}]"))
 
-    def verifier(self, name: str, options: Mapping[str, Any] = {}) -> Verifier:  # noqa: B006
+    def verifier(self, name: str, options: Mapping[str, Any] = {}) -> Verifier:
         """Return a verifier."""
-        return self._make(Verifier, "verifier", name, options, f"options of verifier {name}")
+        return cast("Verifier", self._make("verifier", name, options, f"options of verifier {name}"))
 
-    def taskset(self, name: str, options: Mapping[str, Any] = {}, *, where: str = "[taskset.options]") -> TaskSet:  # noqa: B006
+    def taskset(self, name: str, options: Mapping[str, Any] = {}, *, where: str = "[taskset.options]") -> TaskSet:
         """Return a task set; `where` is its config section, for messages."""
-        return self._make(TaskSet, "taskset", name, options, where)
+        return cast("TaskSet", self._make("taskset", name, options, where))
 
-    def reward(self, name: str, options: Mapping[str, Any] = {}) -> RewardFunction:  # noqa: B006
+    def reward(self, name: str, options: Mapping[str, Any] = {}) -> RewardFunction:
         """Return a reward."""
-        return self._make(RewardFunction, "reward", name, options, "[reward.options]")
+        return cast("RewardFunction", self._make("reward", name, options, "[reward.options]"))
 
     def sandbox(self, name: str) -> type[Sandbox]:
         """Return a sandbox class."""
@@ -172,12 +172,11 @@ class PluginHost:
             reward = await _ask_async(override, answers.reward, findings, rollout=rollout)
             if reward is not None:
                 return attrs.evolve(reward, decided_by=override.source)
-        source = f"reward:{default.name}"
-        seen = len(findings)
-        reward = await ask_async(partial(default.compute, rollout), answers.reward, source=source, hook="compute", findings=findings)
+        source, own = f"reward:{default.name}", list[Finding]()
+        reward = await ask_async(partial(default.compute, rollout), answers.reward, source=source, hook="compute", findings=own)
+        findings.extend(own)
         if reward is None:
-            reason = findings[-1].message if len(findings) > seen else "compute answered None"
-            reward = Reward(None, reason=f"{source}: {reason}")
+            reward = Reward(None, reason=own[0].message if own else "compute answered None")
         return attrs.evolve(reward, decided_by=source)
 
     async def score_group(self, group: Group, rewards: Mapping[str, Reward], findings: list[Finding]) -> Mapping[str, Reward]:
@@ -195,7 +194,7 @@ class PluginHost:
                 scored = answers.group_rewards(answer, ids)
             except BadAnswer as error:
                 reason = f"{override.hook} answered {error}"
-                findings.append(Finding(override.source, reason))
+                note(findings, override.source, reason)
                 return dict.fromkeys(ids, Reward(None, reason=f"group is unscorable: {reason}", decided_by=override.source))
             return {rollout.id: _final(rollout, scored[rollout.id], override, findings) for rollout in group.rollouts}
         return rewards
@@ -205,16 +204,15 @@ class PluginHost:
         for override in self._overrides["longrein_rollout_finished"]:
             await _ask_async(override, answers.anything, findings, rollout=rollout)
 
-    def _make(self, base: type[T], kind: str, name: str, options: Mapping[str, Any], where: str) -> T:
+    def _make(self, kind: str, name: str, options: Mapping[str, Any], where: str) -> Any:
         cls: Any = self.get(kind, name)
         made = structure(cls.Options, options, where=where)
         try:
-            instance: T = cls(made)
-        except ConfigError:
+            return cls(made)
+        except LongreinError:
             raise
         except ESCAPES as error:
             raise PluginError(f"{kind} {name!r} cannot be made: {describe(error)}") from error
-        return instance
 
 
 def _active(use: Sequence[str], infos: Sequence[PluginInfo]) -> list[str]:
@@ -260,5 +258,5 @@ def _final(rollout: Rollout, scored: Reward, override: Override, findings: list[
     if reason is None:
         return attrs.evolve(scored, decided_by=override.source)
     if scored.value is not None:
-        findings.append(Finding(override.source, f"{override.hook} answered {scored.value} for {rollout.id}, which is unscorable ({reason})"))
+        note(findings, override.source, f"{override.hook} answered {scored.value} for {rollout.id}, which is unscorable ({reason})")
     return Reward(None, reason=reason, decided_by="verdict")

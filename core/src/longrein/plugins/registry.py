@@ -73,7 +73,7 @@ def collect(manager: pluggy.PluginManager, infos: Sequence[PluginInfo]) -> tuple
         after[index] = attrs.evolve(info, provides=tuple(" ".join(key) for key in keys))
         if conflict and info.origin != BUILTIN:
             after[index] = failed(after[index], conflict)
-            lost = {**{key: f"plugin {info} failed: {conflict}" for key in keys}, **lost}
+            lost = {**dict.fromkeys(keys, f"plugin {info} failed: {conflict}"), **lost}
         else:
             classes |= {key: cls for key, cls in keys.items() if key not in shared}
     return Registry(classes, lost), after
@@ -109,7 +109,7 @@ def _checked_name(cls: Any, base: type, hook: str) -> str:
     if not isinstance(name, str) or not name:
         raise Unfit(f"{hook} answered {cls.__name__}, which has no `name`")
     if inspect.isabstract(cls):
-        raise Unfit(f"{hook} answered {cls.__name__}, which lacks {', '.join(sorted(cls.__abstractmethods__))}")
+        raise Unfit(f"{hook} answered {cls.__name__}, which lacks {', '.join(sorted(getattr(cls, '__abstractmethods__', ())))}")
     options = getattr(cls, "Options", None)
     if options is not None and not attrs.has(options):
         raise Unfit(f"{hook} answered {cls.__name__}, whose Options are no attrs class")
