@@ -9,6 +9,7 @@ from longrein.baseline import Nop, Oracle
 from longrein.hookspecs import hookimpl
 from longrein.reward import RewardFunction
 from longrein.reward.builtin import Binary, Fraction, Shaped
+from longrein.sandbox import BubblewrapSandbox, Sandbox, SupervisorSandbox
 
 
 @hookimpl
@@ -21,3 +22,9 @@ def longrein_agents() -> Sequence[type[AgentAdapter]]:
 def longrein_rewards() -> Sequence[type[RewardFunction]]:
     """Register the default rewards."""
     return [Binary, Fraction, Shaped]
+
+
+@hookimpl
+def longrein_sandboxes() -> Sequence[type[Sandbox]]:
+    """Register the Linux default and the one that works without bubblewrap."""
+    return [BubblewrapSandbox, SupervisorSandbox]
