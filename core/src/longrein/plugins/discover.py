@@ -85,7 +85,8 @@ def register(manager: pluggy.PluginManager, info: PluginInfo, load: Callable[[],
     except (Unfit, ValueError) as error:
         return failed(info, str(error))
     except pluggy.PluginValidationError as error:
-        manager.unregister(plugin)
+        if manager.is_registered(plugin):  # pluggy before 1.7 has put it in by then
+            manager.unregister(plugin)
         return failed(info, " ".join(str(error).split()))
     return attrs.evolve(info, hooks=hooks)
 
