@@ -195,15 +195,21 @@ def load(path: Path, sets: Sequence[str] = ()) -> Config:
 def from_mapping(values: Mapping[str, Any], sets: Sequence[str] = ()) -> Config:
     """Structure plain data into a Config; a task set may be a bare string."""
     merged: dict[str, Any] = _copy(values)
+    _name_tasksets(merged)
     for item in sets:
         _apply(merged, item)
-    for section in (merged, merged.get("eval", {})):
-        if isinstance(section, dict) and isinstance(section.get("taskset"), str):
-            section["taskset"] = {"name": section["taskset"]}
+    _name_tasksets(merged)
     config = structure(Config, merged, where="config")
     if not config.agents:
         raise ConfigError("config names no agent; add a table such as [agents.opencode]")
     return config
+
+
+def _name_tasksets(values: dict[str, Any]) -> None:
+    """Turn `taskset = "name"` into the table it is short for."""
+    for section in (values, values.get("eval")):
+        if isinstance(section, dict) and isinstance(section.get("taskset"), str):
+            section["taskset"] = {"name": section["taskset"]}
 
 
 def _copy(value: Any) -> Any:

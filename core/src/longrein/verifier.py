@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
+from longrein.errors import TaskError
 from longrein.model import Task, Verdict
 from longrein.options import NoOptions
 
@@ -37,6 +38,14 @@ class TaskSet(ABC):
     def solution(self, task_id: str) -> Mapping[str, str] | None:
         """Return path to text of a known right solution, or None when there is none."""
         return None
+
+    def row(self, row: Mapping[str, Any]) -> tuple[str, Any]:
+        """Return the verifier's name and the hidden data with *all* cases of one raw row of the data set.
+
+        Raises:
+            TaskError: the row cannot be used; the message is the reason. Also for task sets that are not made of rows.
+        """
+        raise TaskError(f"task set {self.name!r} is not made of rows; name one of its tasks instead")
 
 
 class Verifier(ABC):

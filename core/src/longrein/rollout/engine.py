@@ -48,7 +48,13 @@ class Engine:
     """
 
     def __init__(
-        self, config: Config, host: PluginHost, *, endpoint: PolicyEndpoint | None, recorder: RunRecorder | None = None, training: bool = False
+        self,
+        config: Config,
+        host: PluginHost,
+        *,
+        endpoint: PolicyEndpoint | None,
+        recorder: RunRecorder | None = None,
+        training: bool = False,
     ) -> None:
         self._config, self._host, self._recorder, self._training = config, host, recorder, training
         self._endpoint = endpoint or NO_ENDPOINT
@@ -68,12 +74,21 @@ class Engine:
         runtime = Path(tempfile.mkdtemp(prefix="lr-"))  # short: unix socket paths end at 107 bytes
         self._stack.callback(shutil.rmtree, runtime, ignore_errors=True)
         try:
-            self._capture = await self._stack.enter_async_context(CaptureServer(
-                self._endpoint, sampling=self._config.train.sampling, training=self._training, socket=runtime / "capture.sock",
-                open_port=backend.shares_network, max_reply_tokens=self._config.limits.max_reply_tokens,
-            ))
+            self._capture = await self._stack.enter_async_context(
+                CaptureServer(
+                    self._endpoint,
+                    sampling=self._config.train.sampling,
+                    training=self._training,
+                    socket=runtime / "capture.sock",
+                    open_port=backend.shares_network,
+                    max_reply_tokens=self._config.limits.max_reply_tokens,
+                )
+            )
             sandbox = backend(
-                limits=self._config.sandbox.limits, capture_socket=runtime / "capture.sock", capture_port=self._capture.port, runtime=runtime,
+                limits=self._config.sandbox.limits,
+                capture_socket=runtime / "capture.sock",
+                capture_port=self._capture.port,
+                runtime=runtime,
             )
             self._grader = Grader(self._host, runtime)
             self._stack.callback(self._grader.close)
@@ -81,8 +96,14 @@ class Engine:
             await self._stack.aclose()
             raise
         self._sessions = SessionRunner(
-            self._config, self._host, adapters=self.adapters, toolchains=toolchains, capture=self._capture, sandbox=sandbox,
-            model=self._endpoint.model, needs_tokens=self._endpoint.level == "tokens",
+            self._config,
+            self._host,
+            adapters=self.adapters,
+            toolchains=toolchains,
+            capture=self._capture,
+            sandbox=sandbox,
+            model=self._endpoint.model,
+            needs_tokens=self._endpoint.level == "tokens",
         )
         return self
 
@@ -112,8 +133,18 @@ class Engine:
         session, verdict = await self._grade(spec, session)
         actions = self._actions(spec.agent, session, findings)
         rollout = Rollout(
-            id=spec.id, group_id=spec.group_id, agent=spec.agent, taskset=spec.task.ref.taskset, task_id=spec.task.id,
-            task_digest=spec.task.digest, sample=spec.sample, seed=spec.seed, session=session, verdict=verdict, actions=actions, phase=spec.phase,
+            id=spec.id,
+            group_id=spec.group_id,
+            agent=spec.agent,
+            taskset=spec.task.ref.taskset,
+            task_id=spec.task.id,
+            task_digest=spec.task.digest,
+            sample=spec.sample,
+            seed=spec.seed,
+            session=session,
+            verdict=verdict,
+            actions=actions,
+            phase=spec.phase,
         )
         reward = Reward(None, reason=verdict.reason, decided_by="verdict")
         if verdict.status != "unscorable":

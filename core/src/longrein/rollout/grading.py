@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import tempfile
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from longrein.errors import LongreinError
-from longrein.model import TaskRef, Verdict
+from longrein.model import Finding, TaskRef, Verdict
+from longrein.plugins.guard import BadAnswer, ask_async, describe
 
 if TYPE_CHECKING:
     from longrein.plugins import PluginHost
@@ -38,31 +39,39 @@ class Grader:
         return self._tasksets[key]
 
     async def grade(self, ref: TaskRef, verifier: str, workspace: Mapping[str, bytes]) -> Verdict:
-        """Return the verdict; the grader's own trouble is unscorable with its cause, never an exception."""
+        """Return the verdict on a task's workspace; trouble of ours is unscorable with its cause, never an exception."""
+        try:
+            hidden = await asyncio.to_thread(self.taskset(ref).hidden, ref.task_id)
+        except Exception as error:  # a task set is plugin code
+            return Verdict.unscorable(f"task set {ref.taskset!r}: {describe(error)}")
+        return await self.grade_hidden(hidden, verifier, workspace)
+
+    async def grade_hidden(self, hidden: Any, verifier: str, workspace: Mapping[str, bytes]) -> Verdict:
+        """Return the verdict against hidden data that is at hand."""
+        findings: list[Finding] = []
         try:
             if verifier not in self._verifiers:
                 self._verifiers[verifier] = self._host.verifier(verifier)
-            chosen = self._verifiers[verifier]
-            hidden = await asyncio.to_thread(self.taskset(ref).hidden, ref.task_id)
+            grade = self._verifiers[verifier].grade
             with tempfile.TemporaryDirectory(dir=self._folder, prefix="grade-") as name:
-                copy = Path(name)
-                await asyncio.to_thread(unpack, workspace, copy)
-                if inspect.iscoroutinefunction(chosen.grade):
-                    verdict = await chosen.grade(hidden, copy)
-                else:
-                    verdict = await asyncio.to_thread(chosen.grade, hidden, copy)
-        except LongreinError as error:
+                await asyncio.to_thread(unpack, workspace, Path(name))
+                verdict = await ask_async(
+                    partial(grade, hidden, Path(name)), _verdict, source=f"verifier {verifier!r}", hook="grade", findings=findings
+                )
+        except (LongreinError, OSError, ValueError) as error:
             return Verdict.unscorable(str(error))
-        except Exception as error:  # a verifier is plugin code
-            return Verdict.unscorable(f"verifier {verifier!r} raised {type(error).__name__}: {error}")
-        if not isinstance(verdict, Verdict):
-            return Verdict.unscorable(f"verifier {verifier!r} returned {type(verdict).__name__}, not a Verdict")
-        return verdict
+        return verdict or Verdict.unscorable("; ".join(f"{finding.source} {finding.message}" for finding in findings))
 
     def close(self) -> None:
         """Release what verifiers hold (worker processes)."""
         for verifier in self._verifiers.values():
             verifier.close()
+
+
+def _verdict(answer: Any) -> Verdict:
+    if not isinstance(answer, Verdict):
+        raise BadAnswer(f"{answer!r:.200}; it takes a Verdict")
+    return answer
 
 
 def unpack(workspace: Mapping[str, bytes], folder: Path) -> None:

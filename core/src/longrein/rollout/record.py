@@ -43,10 +43,16 @@ class RunRecorder:
         """Write the resolved config and the environment; keys of endpoints are never part of either."""
         (self.folder / "config.toml").write_text(config_toml(config), encoding="utf-8")
         versions = {name: _version(name) for name in PACKAGES}
-        self._json("environment.json", {
-            "python": platform.python_version(), "platform": platform.platform(), "cpus": os.cpu_count(),
-            "packages": {name: v for name, v in versions.items() if v}, **environment,
-        })
+        self._json(
+            "environment.json",
+            {
+                "python": platform.python_version(),
+                "platform": platform.platform(),
+                "cpus": os.cpu_count(),
+                "packages": {name: v for name, v in versions.items() if v},
+                **environment,
+            },
+        )
 
     def rollout(self, rollout: Rollout) -> None:
         """Append a rollout and keep its final workspace as an archive."""
@@ -79,7 +85,9 @@ class RunRecorder:
     def _json(self, name: str, values: Mapping[str, Any]) -> Path:
         path = self.folder / name
         partial = self.folder / f".{name}.part"
-        partial.write_text(json.dumps({"schema_version": SCHEMA_VERSION, **plain(values)}, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        partial.write_text(
+            json.dumps({"schema_version": SCHEMA_VERSION, **plain(values)}, indent=2, ensure_ascii=False) + "\n", encoding="utf-8"
+        )
         partial.replace(path)
         return path
 

@@ -16,24 +16,29 @@ from longrein.model import Rollout, SessionResult
 SCHEMA_VERSION = 1
 
 
+PLAIN = (
+    Sequence[int],
+    Sequence[float],
+    Mapping[str, Any],
+    dict[str, Any],
+    tuple[Mapping[str, Any], ...],
+    Mapping[str, Sequence[Mapping[str, Any]]],
+)
+"""Field types that hold plain data already: they pass as they are, which keeps long token lists cheap."""
+
+
 def _converter() -> cattrs.Converter:
     converter = make_converter(omit_if_default=True)
-    converter.register_structure_hook(Sequence[int], lambda value, _: value)
-    converter.register_structure_hook(Sequence[float], lambda value, _: value)
-    converter.register_unstructure_hook(Sequence[int], list)
-    converter.register_unstructure_hook(Sequence[float], list)
-    for hint in (Mapping[str, Any], dict[str, Any], tuple[Mapping[str, Any], ...], Mapping[str, Sequence[Mapping[str, Any]]]):
-        converter.register_structure_hook(hint, _tuple_like(hint))
-        converter.register_unstructure_hook(hint, lambda value: value)
+    converter.register_structure_hook_func(PLAIN.__contains__, _structure_plain)
+    converter.register_unstructure_hook_func(PLAIN.__contains__, lambda value: value)
     converter.register_unstructure_hook(
         SessionResult, make_dict_unstructure_fn(SessionResult, converter, _cattrs_omit_if_default=True, workspace=override(omit=True))
     )
     return converter
 
 
-def _tuple_like(hint: Any) -> Any:
-    is_tuple = getattr(hint, "__origin__", None) is tuple
-    return lambda value, _: tuple(value) if is_tuple else value
+def _structure_plain(value: Any, hint: Any) -> Any:
+    return tuple(value) if getattr(hint, "__origin__", None) is tuple else value
 
 
 def rollout_to_json(rollout: Rollout) -> dict[str, Any]:

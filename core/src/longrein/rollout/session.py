@@ -36,8 +36,16 @@ class SessionRunner:
     """
 
     def __init__(
-        self, config: Config, host: PluginHost, *, adapters: Mapping[str, AgentAdapter],
-        toolchains: Mapping[str, InstalledToolchain | None], capture: CaptureServer, sandbox: Sandbox, model: str, needs_tokens: bool,
+        self,
+        config: Config,
+        host: PluginHost,
+        *,
+        adapters: Mapping[str, AgentAdapter],
+        toolchains: Mapping[str, InstalledToolchain | None],
+        capture: CaptureServer,
+        sandbox: Sandbox,
+        model: str,
+        needs_tokens: bool,
     ) -> None:
         self._config, self._host, self._adapters, self._toolchains = config, host, adapters, toolchains
         self._capture, self._sandbox, self._model, self._needs_tokens = capture, sandbox, model, needs_tokens
@@ -73,8 +81,15 @@ class SessionRunner:
     def _session(self, spec: SessionSpec, slot: int, key: str) -> Session:
         place = self._sandbox.place(slot)
         return Session(
-            task=spec.task, model=self._model, base_url=place.base_url, api_key=key, workdir=place.workdir, home=place.home,
-            python=place.python, toolchain=self._toolchains[spec.agent], solution=spec.solution,
+            task=spec.task,
+            model=self._model,
+            base_url=place.base_url,
+            api_key=key,
+            workdir=place.workdir,
+            home=place.home,
+            python=place.python,
+            toolchain=self._toolchains[spec.agent],
+            solution=spec.solution,
         )
 
     async def _watch(self, running: RunningSession, capture: CaptureSession, started: float) -> ProcessResult:
@@ -116,19 +131,41 @@ class SessionRunner:
         return trajectory
 
     def _result(
-        self, spec: SessionSpec, adapter: AgentAdapter, capture: CaptureSession, process: ProcessResult, trajectory: Trajectory,
-        findings: list[Finding], wall_s: float,
+        self,
+        spec: SessionSpec,
+        adapter: AgentAdapter,
+        capture: CaptureSession,
+        process: ProcessResult,
+        trajectory: Trajectory,
+        findings: list[Finding],
+        wall_s: float,
     ) -> SessionResult:
         stdout, stderr = (data.decode("utf-8", "replace") for data in (process.stdout, process.stderr))
-        outcome = decide_outcome(Ending(
-            ended_by=process.ended_by, exit_code=process.exit_code, calls=capture.calls, calls_model=adapter.capabilities.calls_model,
-            budget_stop=capture.budget_stop, context_overflow=capture.context_overflow, needs_tokens=self._needs_tokens,
-            stderr_tail=stderr or stdout,
-        ))
+        outcome = decide_outcome(
+            Ending(
+                ended_by=process.ended_by,
+                exit_code=process.exit_code,
+                calls=capture.calls,
+                calls_model=adapter.capabilities.calls_model,
+                budget_stop=capture.budget_stop,
+                context_overflow=capture.context_overflow,
+                needs_tokens=self._needs_tokens,
+                stderr_tail=stderr or stdout,
+            )
+        )
         record: dict[str, Any] = {**process.record, "agent_version": self._version(spec.agent)}
         return SessionResult(
-            session_id=spec.id, agent=spec.agent, outcome=outcome, trajectory=trajectory, exit_code=process.exit_code, stdout=stdout,
-            stderr=stderr, workspace=process.workspace, wall_s=wall_s, sandbox=record, findings=tuple(findings),
+            session_id=spec.id,
+            agent=spec.agent,
+            outcome=outcome,
+            trajectory=trajectory,
+            exit_code=process.exit_code,
+            stdout=stdout,
+            stderr=stderr,
+            workspace=process.workspace,
+            wall_s=wall_s,
+            sandbox=record,
+            findings=tuple(findings),
         )
 
     def _version(self, agent: str) -> str | None:

@@ -46,7 +46,10 @@ def rate(cells: Iterable[Cell]) -> dict[str, Any]:
     n, passed = len(scored), sum(scored)
     rewards = [cell.reward for cell in cells if cell.reward is not None]
     return {
-        "pass_rate": passed / n if n else None, "n": n, "unscorable": len(cells) - n, "interval": wilson(passed, n),
+        "pass_rate": passed / n if n else None,
+        "n": n,
+        "unscorable": len(cells) - n,
+        "interval": wilson(passed, n),
         "reward": fmean(rewards) if rewards else None,
     }
 

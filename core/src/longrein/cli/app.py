@@ -1,0 +1,117 @@
+"""The commands; each imports what it needs when it runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from longrein.cli import agents, inspect, tasks
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=__import__("longrein").__doc__)
+app.add_typer(agents.app, name="agents")
+app.add_typer(tasks.app, name="tasks")
+app.command("doctor")(inspect.doctor)
+app.command("plugins")(inspect.plugins)
+app.command("turns")(inspect.turns)
+app.command("grade")(tasks.grade)
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
+Sets = Annotated[list[str] | None, typer.Option("--set", help="Override a config key: a.b=value.")]
+
+
+@app.command()
+def run(
+    config: Annotated[Path | None, typer.Argument(help="A TOML config; without one, name agent and task set.")] = None,
+    agent: Annotated[list[str] | None, typer.Option(help="An agent to run; may be repeated.")] = None,
+    taskset: Annotated[str | None, typer.Option(help="A task set, name:config, or a folder ending in /.")] = None,
+    policy: Annotated[str | None, typer.Option(help="practice, a model folder, or the served name with --policy-url.")] = None,
+    policy_url: Annotated[str | None, typer.Option(help="An OpenAI-compatible endpoint that is already running.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Use the first so many tasks.")] = None,
+    samples: Annotated[int, typer.Option(min=1, help="Rollouts of each task and agent.")] = 1,
+    out: Annotated[Path | None, typer.Option(help="Run folder.")] = None,
+    sets: Sets = None,
+    as_json: Json = False,
+) -> None:
+    """Run agents on tasks without training, and print each turn with its label."""
+    from longrein import api
+    from longrein import config as configs
+    from longrein.cli.output import rollout_line, say, show_json, show_summary, show_turns
+    from longrein.plugins import PluginHost
+
+    flags = [*(f"agents.{name}={{}}" for name in agent or ()), *(sets or ())]
+    for key, value in (("taskset.name", taskset), ("policy.model", policy), ("policy.url", policy_url)):
+        if value is not None:
+            flags.append(f"{key}={value!r}")
+    loaded = configs.load(config, flags) if config else configs.from_mapping({"agents": {}}, flags)
+    loaded = api.with_limit(loaded, limit, out)
+    host = PluginHost.load(loaded.plugins.use, folder=config.parent if config else Path())
+    done = 0
+
+    def progress(rollout: api.Rollout, total: int) -> None:
+        nonlocal done
+        done += 1
+        say(rollout_line(rollout, done, total))
+
+    result = api.run(loaded, samples=samples, host=host, log=say, progress=progress)
+    if as_json:
+        show_json({"folder": result.folder, **result.summary})
+    else:
+        for rollout in result.rollouts:
+            show_turns(rollout)
+        show_summary(result.summary)
+    say(f"wrote {result.folder}; next: longrein turns {result.folder}")
+
+
+@app.command()
+def train(
+    config: Annotated[Path | None, typer.Argument(help="A TOML config; not needed with --resume.")] = None,
+    resume: Annotated[Path | None, typer.Option(help="A run folder to go on with.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Run folder.")] = None,
+    sets: Sets = None,
+    as_json: Json = False,
+) -> None:
+    """Train the policy through its agents; evaluates before and after when the config has [eval]."""
+    import json
+
+    from longrein import api
+    from longrein import config as configs
+    from longrein.cli.output import say, show_json, show_summary
+    from longrein.errors import ConfigError
+    from longrein.plugins import PluginHost
+
+    if config is None and resume is None:
+        raise ConfigError("train needs a config file, or --resume RUN; see examples/quickstart.toml")
+    path = config or (resume or Path()) / "config.toml"
+    loaded = api.with_limit(configs.load(path, sets or ()), None, resume or out)
+    host = PluginHost.load(loaded.plugins.use, folder=path.parent)
+    folder = api.train(loaded, resume=resume, host=host, log=say)
+    summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+    if as_json:
+        show_json({"folder": folder, **summary})
+    else:
+        show_summary(summary)
+    say(f"wrote {folder}; the trained model is in {folder / 'model'}; next: longrein turns {folder}")
+
+
+@app.command()
+def serve(
+    policy: Annotated[str, typer.Argument(help="practice, or a folder with a transformers model.")] = "practice",
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Port to listen on.")] = 8000,
+    agent: Annotated[list[str] | None, typer.Option(help="Agents the practice policy is built for.")] = None,
+    max_model_len: Annotated[int | None, typer.Option(help="Tokens of prompt and reply together.")] = None,
+) -> None:
+    """Serve a policy with the embedded OpenAI-compatible server until interrupted."""
+    from longrein import config as configs
+    from longrein.cli.output import say
+    from longrein.plugins import PluginHost
+    from longrein.rollout.policy import resolve_model
+    from longrein.serve.__main__ import serve_model
+
+    agents_table = {name: {} for name in agent or ("opencode", "aider")}
+    loaded = configs.from_mapping({"agents": agents_table, "taskset": "practice", "policy": {"model": policy}})
+    folder = resolve_model(loaded, PluginHost.load(), log=say)
+    say(f"serving {folder.name} at http://{host}:{port}/v1 (Ctrl-C ends it)")
+    serve_model(folder, host=host, port=port, max_model_len=max_model_len)

@@ -1,0 +1,87 @@
+"""What `longrein doctor` checks."""
+
+from __future__ import annotations
+
+import importlib.util
+import platform
+import shutil
+import subprocess
+from typing import TYPE_CHECKING, Literal
+
+from attrs import frozen
+
+from longrein import toolchain
+
+if TYPE_CHECKING:
+    from longrein.plugins import PluginHost
+
+
+@frozen
+class Check:
+    """One line of `longrein doctor`."""
+
+    name: str
+    state: Literal["ok", "missing"]
+    found: str
+    mend: str = ""
+    """The command or step that mends it."""
+    required: bool = False
+
+
+def machine_checks(host: PluginHost) -> list[Check]:
+    """Return every check, in the order of the parts that need them."""
+    return [_python(), _node(), *_extras(), *_sandboxes(host), *_agents(host), *_plugins(host)]
+
+
+def _python() -> Check:
+    return Check("python", "ok", platform.python_version(), required=True)
+
+
+def _node() -> Check:
+    node = shutil.which("node")
+    if node is None:
+        return Check("node", "missing", "", "install Node.js 18 or newer (needed for agents from npm)")
+    version = subprocess.run([node, "--version"], capture_output=True, text=True, timeout=20, check=False).stdout.strip()
+    return Check("node", "ok", version)
+
+
+def _extras() -> list[Check]:
+    extras = {"run": ("openenv", "uvicorn", "httpx"), "train": ("torch", "trl", "transformers")}
+    checks = []
+    for extra, modules in extras.items():
+        absent = [name for name in modules if importlib.util.find_spec(name) is None]
+        checks.append(
+            Check(
+                f"extra {extra}",
+                "missing" if absent else "ok",
+                ", ".join(m for m in modules if m not in absent),
+                f"pip install 'longrein[{extra}]'" if absent else "",
+                required=extra == "run",
+            )
+        )
+    return checks
+
+
+def _sandboxes(host: PluginHost) -> list[Check]:
+    checks = []
+    for name in host.names("sandbox"):
+        why = host.sandbox(name).unavailable()
+        checks.append(Check(f"sandbox {name}", "missing" if why else "ok", "" if why else "works", why or ""))
+    return checks
+
+
+def _agents(host: PluginHost) -> list[Check]:
+    checks = []
+    for name in host.names("agent"):
+        spec = host.agent(name, {}).toolchain
+        if spec is not None:
+            state = toolchain.state(name, spec)
+            ok = state.state == "installed"
+            checks.append(
+                Check(f"agent {name}", "ok" if ok else "missing", state.version or "", "" if ok else f"longrein agents install {name}")
+            )
+    return checks
+
+
+def _plugins(host: PluginHost) -> list[Check]:
+    return [Check(f"plugin {p.name}", "missing", p.state, p.reason) for p in host.plugins if p.state != "ok"]

@@ -1,0 +1,66 @@
+"""`longrein doctor`, `plugins` and `turns`: look at the installation and at runs."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
+
+
+def plugins(as_json: Json = False) -> None:
+    """List plugins: name, distribution, version, hooks, kind, state."""
+    from longrein.cli.output import say, show_json, show_table
+    from longrein.plugins import PluginHost
+
+    host = PluginHost.load()
+    if as_json:
+        show_json(host.plugins)
+        return
+    show_table(
+        ("plugin", "distribution", "version", "kind", "state", "hooks", "reason"),
+        [(p.name, p.distribution, p.version, p.kind, p.state, ", ".join(p.hooks), p.reason) for p in host.plugins],
+    )
+    say("next: longrein agents list")
+
+
+def doctor(as_json: Json = False) -> None:
+    """Check what this machine can do: Python, Node.js, sandboxes, agents, extras; exit 1 when nothing could run."""
+    from longrein.cli.checks import machine_checks
+    from longrein.cli.output import say, show_json, show_table
+    from longrein.plugins import PluginHost
+
+    checks = machine_checks(PluginHost.load())
+    if as_json:
+        show_json(checks)
+    else:
+        show_table(("check", "state", "found", "to mend it"), [(c.name, c.state, c.found, c.mend) for c in checks])
+        say("next: longrein run --agent aider --taskset practice --limit 2 --policy practice")
+    if any(check.state == "missing" and check.required for check in checks):
+        sys.exit(1)
+
+
+def turns(
+    folder: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")],
+    examples: Annotated[int, typer.Option(help="Show so many examples of each label and reason.")] = 0,
+    as_json: Json = False,
+) -> None:
+    """Show what became of every model call of a run: labels, reasons, who decided, how histories continued."""
+    from longrein.cli.output import say, show_json, show_table
+    from longrein.rollout.record import read_rollouts
+    from longrein.turns import audit
+
+    report = audit(((rollout.agent, rollout.trajectory) for rollout in read_rollouts(folder)), examples=examples)
+    if as_json:
+        show_json(report)
+        return
+    for agent in report.agents:
+        show_table(
+            ("label", "reason", "decided by", "turns", "tokens"),
+            [(row.label, row.reason, row.decided_by, row.turns, row.tokens) for row in agent.rows],
+            title=agent.agent,
+        )
+    say(f"next: longrein turns {folder} --json")

@@ -1,0 +1,103 @@
+"""From a config's policy section to an endpoint that answers: a running one is checked, else the embedded server starts."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from longrein.capture.endpoint import PolicyEndpoint
+from longrein.config import Config
+from longrein.errors import ConfigError, MissingError
+
+if TYPE_CHECKING:
+    from longrein.plugins import PluginHost
+
+Log = Callable[[str], None]
+
+
+def policy_agents(config: Config, host: PluginHost) -> dict[str, dict[str, object]]:
+    """Return the agents of a config that call the model, with their options."""
+    return {n: dict(o) for n, o in config.agents.items() if host.agent(n, o).capabilities.calls_model}
+
+
+def resolve_model(config: Config, host: PluginHost, *, log: Log) -> Path:
+    """Return the model folder of the policy; builds the practice policy when it is not cached.
+
+    Raises:
+        ConfigError: the folder does not hold a transformers model.
+        MissingError: the extra with torch and transformers is not installed.
+    """
+    need_extra("train", "torch", "transformers")
+    if config.policy.model == "practice":
+        from longrein.practice import build_policy
+
+        return build_policy(policy_agents(config, host), seed=config.run.seed, log=log)
+    folder = Path(config.policy.model)
+    if not (folder / "config.json").is_file():
+        raise ConfigError(
+            f'[policy] model {config.policy.model!r} is neither "practice" nor a folder with a transformers model (config.json)'
+        )
+    return folder
+
+
+def endpoint_of(config: Config) -> PolicyEndpoint:
+    """Return the endpoint that `policy.url` names, unchecked."""
+    policy = config.policy
+    if policy.url is None:
+        raise ConfigError("[policy] url is not set")
+    key = None
+    if policy.api_key_env is not None:
+        key = os.environ.get(policy.api_key_env)
+        if not key:
+            raise ConfigError(f"[policy] api_key_env names {policy.api_key_env!r}, which is not set in the environment")
+    return PolicyEndpoint(url=policy.url, model=policy.model, api_key=key, max_model_len=policy.max_model_len)
+
+
+@asynccontextmanager
+async def open_policy(config: Config, host: PluginHost, *, folder: Path, log: Log) -> AsyncIterator[PolicyEndpoint | None]:
+    """Yield the endpoint for evaluation; None when no agent of the config calls a model.
+
+    Args:
+        config: the whole config.
+        host: the loaded plugins.
+        folder: run folder; the embedded server's log goes there.
+        log: takes progress lines.
+    """
+    from longrein.capture.preflight import check_endpoint
+
+    if not policy_agents(config, host):
+        yield None
+    elif config.policy.url is not None:
+        yield await check_endpoint(endpoint_of(config), training=False)
+    else:
+        from longrein.serve.process import ServerProcess
+
+        model = await asyncio.to_thread(resolve_model, config, host, log=log)
+        log(f"starting the policy server for {model.name}")
+        folder.mkdir(parents=True, exist_ok=True)
+        server = await asyncio.to_thread(
+            lambda: ServerProcess.start(
+                model, log=folder / "server.log", dtype=config.train.dtype, max_model_len=config.policy.max_model_len
+            )
+        )
+        try:
+            yield server.endpoint
+        finally:
+            await asyncio.to_thread(server.stop)
+
+
+def need_extra(extra: str, *modules: str) -> None:
+    """Check that the modules of an extra can be found.
+
+    Raises:
+        MissingError: one cannot; the message has the pip command.
+    """
+    import importlib.util
+
+    missing = [name for name in modules if importlib.util.find_spec(name) is None]
+    if missing:
+        raise MissingError(f"{', '.join(missing)} not installed; run: pip install 'longrein[{extra}]'")

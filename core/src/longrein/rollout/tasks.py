@@ -1,0 +1,52 @@
+"""From a config's task set section to tasks."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from longrein.config import TasksetConfig
+from longrein.errors import ConfigError, TaskError
+from longrein.model import Task
+
+if TYPE_CHECKING:
+    from longrein.plugins import PluginHost
+    from longrein.verifier import TaskSet
+
+
+def open_taskset(config: TasksetConfig, host: PluginHost) -> TaskSet:
+    """Return the task set that a name such as "practice", "deepcoder:taco" or "folder/" means."""
+    name, options = config.name, dict(config.options)
+    if name.endswith("/") or (Path(name).is_dir() and name not in host.names("taskset")):
+        return host.taskset("folder", {"path": name, **options})
+    base, sep, part = name.partition(":")
+    return host.taskset(base, {"config": part, **options} if sep else options)
+
+
+def load_tasks(config: TasksetConfig, host: PluginHost) -> list[Task]:
+    """Return the tasks of a config section, after `exclude` and up to `limit`.
+
+    Raises:
+        TaskError: nothing is left, or two tasks share an id.
+    """
+    taskset = open_taskset(config, host)
+    left_out = _excluded(config.exclude)
+    tasks = list(itertools.islice((task for task in taskset.tasks() if task.id not in left_out), config.limit))
+    if not tasks:
+        rejected = ", ".join(f"{len(ids)} {reason}" for reason, ids in taskset.rejected.items()) or "none"
+        raise TaskError(f"task set {config.name!r} gave no task (rejected: {rejected}; excluded: {len(left_out)})")
+    ids = [task.id for task in tasks]
+    if len(set(ids)) != len(ids):
+        twice = next(i for i in ids if ids.count(i) > 1)
+        raise TaskError(f"task set {config.name!r} has two tasks with id {twice!r}")
+    return tasks
+
+
+def _excluded(path: Path | None) -> set[str]:
+    if path is None:
+        return set()
+    try:
+        return {line.strip() for line in path.read_text(encoding="utf-8").splitlines() if line.strip()}
+    except OSError as error:
+        raise ConfigError(f"cannot read the list of excluded tasks {path}: {error.strerror}") from error
