@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+
 from longrein.agent import AgentAdapter
 from longrein.errors import ConfigError, PluginError, UnknownNameError
 from longrein.hookspecs import SDK_VERSION
@@ -164,7 +165,7 @@ def test_a_name_registered_twice_belongs_to_neither(install: Install) -> None:
     assert not {"tiny", "other"} & set(host.names("agent"))
     with pytest.raises(PluginError, match=r"agent 'tiny' cannot be used: .*lr-one 2\.5.*lr-two 2\.5.*uninstall or block all but one"):
         host.agent("tiny", {})
-    with pytest.raises(PluginError, match=r"agent 'other' cannot be used: plugin lr_two \(lr-two 2\.5\) failed: agent 'tiny' is registered"):
+    with pytest.raises(PluginError, match=r"agent 'other' cannot be used: plugin lr_two \(lr-two 2\.5\) failed: agent 'tiny' is reg"):
         host.agent("other", {})
 
 
