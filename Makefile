@@ -1,0 +1,39 @@
+# Everything runs from a clean clone: set-up makes .venv and installs the agents' pinned programs.
+# PIP_ARGS goes to pip (for example an index with CPU builds of PyTorch); PYTHON chooses the interpreter.
+PYTHON ?= $(shell for p in python3.11 python3.12 python3; do $$p -c 'import sys; sys.exit(sys.version_info[:2] not in [(3,11),(3,12)])' 2>/dev/null && echo $$p && break; done)
+PIP_ARGS ?=
+READY := .venv/.ready
+DISTRIBUTIONS := -e 'core[train,dev]' -e adapters/opencode -e adapters/aider -e verifiers/deepcoder
+
+help:  ## show the targets
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
+
+set-up: $(READY)  ## make .venv and install the agents (again after a change, or when a former set-up broke off)
+	.venv/bin/longrein agents install opencode aider
+
+$(READY): constraints.txt $(wildcard */pyproject.toml */*/pyproject.toml)
+	@test -n "$(PYTHON)" || { echo "longrein needs Python 3.11 or 3.12 on PATH (or PYTHON=...)"; exit 2; }
+	@test -e $(READY) || rm -rf .venv
+	$(PYTHON) -m venv .venv
+	.venv/bin/python -m pip install --quiet $(PIP_ARGS) -c constraints.txt $(DISTRIBUTIONS)
+	@touch $(READY)
+
+quickstart: set-up  ## train one small policy through opencode and Aider, on this machine, in about half an hour
+	.venv/bin/longrein train examples/quickstart.toml
+
+test: set-up  ## run the tests
+	.venv/bin/python -m pytest -m "not more"
+
+test-more: set-up  ## run the longer tests
+	.venv/bin/python -m pytest -m more --timeout 1800
+
+mutants: set-up  ## break the code in known ways; the tests must notice each
+	.venv/bin/python tests/mutants.py
+
+learn: set-up  ## three seeds and a control with permuted rewards (hours); figures for docs/results.md
+	.venv/bin/python bench/learn.py
+
+lint: $(READY)  ## check style and types
+	.venv/bin/ruff check . && .venv/bin/ruff format --check . && .venv/bin/mypy
+
+.PHONY: help set-up quickstart test test-more mutants learn lint
