@@ -33,7 +33,10 @@ def show_table(columns: Sequence[str], rows: Sequence[Sequence[Any]], *, title: 
         table.add_column(column, overflow="fold")
     for row in rows:
         table.add_row(*(Text("" if cell is None else str(cell)) for cell in row))
-    Console(highlight=False).print(table)
+    console = Console(highlight=False)
+    if not console.is_terminal:  # a pipe has no width: keep each row on one line
+        console = Console(highlight=False, width=400)
+    console.print(table)
 
 
 def rollout_line(rollout: Rollout, done: int, total: int) -> str:
