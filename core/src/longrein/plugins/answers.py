@@ -51,12 +51,13 @@ def reward(answer: Any) -> Reward | None:
     return given if given.value is None else attrs.evolve(given, value=float(given.value))
 
 
-def mapping(answer: Any) -> Mapping[Any, Any] | None:
+def mapping(answer: Any) -> dict[Any, Any] | None:
     """Accept None or any mapping; `group_rewards` looks inside."""
-    return _typed(answer, Mapping)  # type: ignore[type-abstract]
+    given: Mapping[Any, Any] | None = _typed(answer, Mapping)  # type: ignore[type-abstract]
+    return None if given is None else dict(given)
 
 
-def group_rewards(answer: Mapping[Any, Any], ids: Iterable[str]) -> Mapping[str, Reward]:
+def group_rewards(answer: dict[Any, Any], ids: Iterable[str]) -> Mapping[str, Reward]:
     """Accept exactly one sound reward for each id."""
     expected = list(ids)
     missing = [i for i in expected if i not in answer]
@@ -66,9 +67,12 @@ def group_rewards(answer: Mapping[Any, Any], ids: Iterable[str]) -> Mapping[str,
         raise BadAnswer(f"rewards {' and '.join(parts)}")
     rewards = {}
     for rollout_id in expected:
-        given = reward(answer[rollout_id])
+        try:
+            given = reward(answer[rollout_id])
+        except BadAnswer as error:
+            raise BadAnswer(f"for {rollout_id}: {error}") from error
         if given is None:
-            raise BadAnswer(f"None for {rollout_id}; Reward(None, reason=...) says that a rollout has no reward")
+            raise BadAnswer(f"for {rollout_id}: None; Reward(None, reason=...) says that a rollout has no reward")
         rewards[rollout_id] = given
     return rewards
 

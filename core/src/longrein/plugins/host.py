@@ -100,7 +100,7 @@ class PluginHost:
         hint = f"Install the package that registers it; `longrein plugins` lists what is there{without}"
         raise UnknownNameError(kind, name, self.names(kind), hint=hint)
 
-    def agent(self, name: str, options: Mapping[str, Any]) -> AgentAdapter:
+    def agent(self, name: str, options: Mapping[str, Any] = {}) -> AgentAdapter:
         """Return an agent with the options of its config section."""
         return cast("AgentAdapter", self._make("agent", name, options, f"[agents.{name}]"))
 
