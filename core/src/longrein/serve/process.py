@@ -1,0 +1,124 @@
+"""A policy server as a child process."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import selectors
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from longrein.capture.endpoint import PolicyEndpoint
+from longrein.errors import ServeError
+from longrein.serve.control import ControlClient
+
+START_TIMEOUT_S = 300.0
+STOP_TIMEOUT_S = 5.0
+
+
+class ServerProcess:
+    """A running policy server; it ends with this process, however that dies. Made by `start`."""
+
+    def __init__(self, process: subprocess.Popen[bytes], endpoint: PolicyEndpoint, control: ControlClient, weights: Path) -> None:
+        self._process = process
+        self.endpoint = endpoint
+        self.control = control
+        self.weights = weights
+        """The only folder that the server loads weights from; it removes it when it ends."""
+
+    @classmethod
+    def start(
+        cls, model_dir: Path, *, runtime: Path, log: Path, dtype: str = "float32", max_model_len: int | None = None, threads: int = 1,
+    ) -> ServerProcess:
+        """Start a server and wait until it answers.
+
+        Args:
+            model_dir: a transformers model with its tokenizer.
+            runtime: a short folder of this run, for the two sockets.
+            log: file for the server's output, appended to.
+            dtype: of the weights served.
+            max_model_len: tokens of prompt and reply together; default what the model was made for.
+            threads: CPU threads of one forward pass.
+
+        Raises:
+            ServeError: it did not start; the message has the end of its log.
+        """
+        policy, control = runtime / "policy.sock", runtime / "control.sock"
+        command = [sys.executable, "-m", "longrein.serve", "--model", str(model_dir), "--socket", str(policy), "--control", str(control),
+                   "--dtype", dtype, "--threads", str(threads), "--exit-with-stdin"]
+        if max_model_len is not None:
+            command += ["--max-model-len", str(max_model_len)]
+        with log.open("ab") as output:
+            process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=output, env=_environment(),
+                                       start_new_session=True)
+        try:
+            ready = _ready(process, log)
+            client = ControlClient(control)
+            weights = Path(client.status()["weights"])
+        except BaseException:
+            _end(process)
+            raise
+        endpoint = PolicyEndpoint(ready["url"], ready["model"], uds=policy, max_model_len=ready["max_model_len"])
+        return cls(process, endpoint, client, weights)
+
+    @property
+    def pid(self) -> int:
+        """The server's process id."""
+        return self._process.pid
+
+    @property
+    def alive(self) -> bool:
+        """True while the server runs."""
+        return self._process.poll() is None
+
+    def stop(self) -> None:
+        """End the server; replies under way are cut off. Calling it again changes nothing."""
+        _end(self._process)
+        # Usually gone already; a server that was killed could not remove it.
+        shutil.rmtree(self.weights, ignore_errors=True)
+
+
+def _environment() -> Mapping[str, str]:
+    # Without offline mode transformers asks the hub about local folders too.
+    return {**os.environ, "HF_HUB_OFFLINE": "1"}
+
+
+def _ready(process: subprocess.Popen[bytes], log: Path) -> dict[str, Any]:
+    """Wait for the line that the server prints when it listens."""
+    assert process.stdout is not None
+    deadline = time.monotonic() + START_TIMEOUT_S
+    with selectors.DefaultSelector() as selector:
+        selector.register(process.stdout, selectors.EVENT_READ)
+        while time.monotonic() < deadline:
+            if not selector.select(timeout=1.0):
+                continue
+            line = process.stdout.readline()
+            if line.startswith(b"{"):
+                ready: dict[str, Any] = json.loads(line)
+                return ready
+            if not line:
+                raise ServeError(f"the policy server did not start (exit code {process.wait()}); the end of {log}:\n{_tail(log)}")
+    raise ServeError(f"the policy server was not ready within {START_TIMEOUT_S:g} s; the end of {log}:\n{_tail(log)}")
+
+
+def _tail(log: Path, n_lines: int = 15) -> str:
+    return "\n".join(log.read_text(errors="replace").splitlines()[-n_lines:])
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.terminate()
+    try:
+        process.wait(STOP_TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+    for stream in (process.stdin, process.stdout):
+        if stream is not None:
+            with contextlib.suppress(OSError):
+                stream.close()
