@@ -48,6 +48,8 @@ class Session:
     solution: Mapping[str, str] | None = None
     """The task's solution files, only for adapters that declare `needs_solution`."""
     max_turns: int | None = None
+    max_model_len: int | None = None
+    """Longest sequence of the policy, in tokens; agents that compact their history need it."""
 
     @property
     def check_command(self) -> str | None:

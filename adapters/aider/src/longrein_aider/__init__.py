@@ -1,1 +1,19 @@
 """Aider for longrein."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from longrein import hookimpl
+
+if TYPE_CHECKING:
+    from longrein.agent import AgentAdapter
+
+
+@hookimpl
+def longrein_agents() -> Sequence[type[AgentAdapter]]:
+    """Register Aider."""
+    from longrein_aider.adapter import Aider
+
+    return [Aider]

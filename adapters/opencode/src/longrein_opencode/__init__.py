@@ -1,1 +1,19 @@
 """opencode for longrein."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from longrein import hookimpl
+
+if TYPE_CHECKING:
+    from longrein.agent import AgentAdapter
+
+
+@hookimpl
+def longrein_agents() -> Sequence[type[AgentAdapter]]:
+    """Register opencode."""
+    from longrein_opencode.adapter import Opencode
+
+    return [Opencode]

@@ -1,6 +1,9 @@
 """Sandboxes: where an agent's processes run."""
 
 from longrein.sandbox.base import Place, ProcessResult, RunningSession, Sandbox
+from longrein.sandbox.bwrap import BubblewrapSandbox
+from longrein.sandbox.choose import choose
 from longrein.sandbox.limits import SandboxLimits
+from longrein.sandbox.supervisor import SupervisorSandbox
 
-__all__ = ["Place", "ProcessResult", "RunningSession", "Sandbox", "SandboxLimits"]
+__all__ = ["BubblewrapSandbox", "Place", "ProcessResult", "RunningSession", "Sandbox", "SandboxLimits", "SupervisorSandbox", "choose"]

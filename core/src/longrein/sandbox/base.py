@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path, PurePosixPath
@@ -48,6 +49,8 @@ class RunningSession:
     """Kill the whole tree; the argument becomes `ended_by`. Safe to call at any time and more than once."""
     wait: Callable[[], Awaitable[ProcessResult]]
     """Wait for the end, collect the workspace and remove every trace."""
+    last_output: Callable[[], float] = time.monotonic
+    """Return time.monotonic() of the last output, which counts as a sign of life."""
 
 
 class Sandbox(ABC):

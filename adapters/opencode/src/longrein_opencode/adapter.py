@@ -1,0 +1,101 @@
+"""How opencode is installed, launched and read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+from attrs import field, frozen, validators
+
+from longrein.agent import AgentAdapter, Capabilities, LaunchPlan, Session
+from longrein.model import Action, ActionKind, SessionResult, Trajectory, Turn, TurnLabel
+from longrein.toolchain.spec import ToolchainSpec
+
+KINDS: Mapping[str, ActionKind] = {
+    "bash": "run", "write": "edit", "edit": "edit", "patch": "edit", "apply_patch": "edit", "multiedit": "edit",
+    "read": "read", "list": "read", "glob": "search", "grep": "search",
+}
+ASIDES = {
+    "You are a title generator.": "opencode's title call",
+    "Summarize what was done in this conversation.": "opencode's session summary",
+    "You are an anchored context summarization assistant": "opencode's compaction summary",
+}
+"""How the system prompts of opencode's own small agents begin."""
+DENIED = ("question", "webfetch", "websearch", "codesearch")
+"""Nobody is there to answer, and there is no network."""
+
+
+@frozen
+class OpencodeOptions:
+    """[agents.opencode]"""
+
+    title: bool = True
+    """Give the session a title, which spares a model call before the agent's first."""
+    context: int | None = field(default=None, validator=validators.optional(validators.gt(0)))
+    """Tokens after which opencode compacts its history; None takes the policy's length."""
+    output: int = field(default=4096, validator=validators.gt(0))
+    """Tokens opencode keeps free for a reply."""
+
+
+class Opencode(AgentAdapter):
+    """The terminal coding agent opencode, headless."""
+
+    name: ClassVar[str] = "opencode"
+    capabilities: ClassVar[Capabilities] = Capabilities(dialect="chat", history="rewrites", tools=True)
+    toolchain: ClassVar[ToolchainSpec | None] = ToolchainSpec("npm", "opencode-ai", "1.18.33", "opencode")
+    Options: ClassVar[type] = OpencodeOptions
+
+    def launch(self, session: Session) -> LaunchPlan:
+        """Return how to start opencode with a config of its own."""
+        program = str(session.toolchain.program) if session.toolchain else "opencode"
+        title = ["--title", "task"] if self.options.title else []
+        return LaunchPlan(
+            argv=[program, "run", "--format", "json", *title, session.task.prompt],
+            env={
+                "OPENCODE_DISABLE_AUTOUPDATE": "1", "OPENCODE_DISABLE_MODELS_FETCH": "1", "OPENCODE_DISABLE_LSP_DOWNLOAD": "1",
+                "OPENCODE_DISABLE_DEFAULT_PLUGINS": "1", "OPENCODE_DISABLE_CLAUDE_CODE": "1", "OPENCODE_DISABLE_SHARE": "1",
+            },
+            files={f"{session.home}/.config/opencode/opencode.json": json.dumps(self._config(session), indent=1)},
+        )
+
+    def _config(self, session: Session) -> dict[str, Any]:
+        context = self.options.context or session.max_model_len or 128_000
+        model = f"longrein/{session.model}"
+        return {
+            "$schema": "https://opencode.ai/config.json", "model": model, "small_model": model, "enabled_providers": ["longrein"],
+            "provider": {"longrein": {
+                "npm": "@ai-sdk/openai-compatible", "name": "longrein",
+                "options": {"baseURL": f"{session.base_url}/v1", "apiKey": session.api_key},
+                "models": {session.model: {"name": session.model, "tool_call": True,
+                                           "limit": {"context": context, "output": min(self.options.output, context // 2)}}},
+            }},
+            "permission": {"*": "allow", **{tool: "deny" for tool in DENIED}},
+            "autoupdate": False, "share": "disabled", "snapshot": False, "lsp": False, "formatter": False,
+        }
+
+    def classify(self, turn: Turn, trajectory: Trajectory) -> TurnLabel | None:
+        """Return aux for the calls opencode makes for itself: they are known by their system prompt."""
+        if turn.call.tools_key is not None:
+            return None
+        system = next((_text(message) for message in trajectory.messages(turn.call.id) if message["role"] == "system"), "")
+        return next((TurnLabel("aux", reason) for start, reason in ASIDES.items() if system.startswith(start)), None)
+
+    def actions(self, result: SessionResult) -> Sequence[Action]:
+        """Return the tool calls of the replies, in order."""
+        return [_action(call["function"]) for turn in result.trajectory if turn.call.delivered for call in turn.call.reply.get("tool_calls") or ()]
+
+
+def _action(function: Mapping[str, Any]) -> Action:
+    name = str(function.get("name"))
+    try:
+        arguments = json.loads(function.get("arguments") or "{}")
+    except ValueError:
+        arguments = {}
+    detail = arguments.get("command") or arguments.get("filePath") or arguments.get("pattern") or "" if isinstance(arguments, dict) else ""
+    return Action(KINDS.get(name, "other"), name, str(detail)[:200])
+
+
+def _text(message: Mapping[str, Any]) -> str:
+    content = message.get("content") or ""
+    return content if isinstance(content, str) else "".join(str(part.get("text", "")) for part in content)

@@ -1,0 +1,110 @@
+"""Session folders: filled before a session, read and removed after it. What is read was written by an agent: nothing is followed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path, PurePosixPath
+
+from longrein.errors import SandboxError
+
+MAX_FILES = 10_000
+"""Entries looked at in a workspace after a session."""
+
+
+def write_files(files: Mapping[str, str], roots: Mapping[PurePosixPath, Path], default: PurePosixPath) -> None:
+    """Write `files` into the host folders behind a sandbox's folders.
+
+    Args:
+        files: path (relative to `default`, or absolute below one of `roots`) to text.
+        roots: folder inside the sandbox to host folder.
+        default: the root of relative paths.
+
+    Raises:
+        SandboxError: a path leaves the roots.
+    """
+    for name, text in files.items():
+        inside = default / name
+        root = next((root for root in roots if inside.is_relative_to(root)), None)
+        if root is None or ".." in inside.parts:
+            raise SandboxError(f"cannot place file {name!r}: only paths below {', '.join(map(str, roots))} can be written")
+        path = roots[root] / inside.relative_to(root)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+
+
+def collect(folder: Path, limit_mb: int) -> tuple[dict[str, bytes], int]:
+    """Read the regular files below `folder`, smallest first until `limit_mb` is full, so that junk cannot crowd out a solution.
+
+    Returns:
+        Path to content, and how many files were left out (too much, unreadable, not UTF-8 names; links and devices are not counted).
+    """
+    found, skipped, budget = _regular_files(folder), 0, limit_mb << 20
+    kept: dict[str, bytes] = {}
+    for size, name in sorted(found):
+        content = _read(folder / name, budget) if size <= budget and _is_utf8(name) else None
+        if content is None:
+            skipped += 1
+        else:
+            kept[name] = content
+            budget -= len(content)
+    return dict(sorted(kept.items())), skipped
+
+
+def _regular_files(folder: Path) -> list[tuple[int, str]]:
+    found, seen = [], 0
+    for base, folders, names in os.walk(folder, followlinks=False):
+        folders.sort()
+        for name in names:
+            path = Path(base, name)
+            try:
+                info = path.lstat()
+            except OSError:
+                continue
+            if stat.S_ISREG(info.st_mode):
+                found.append((info.st_size, str(path.relative_to(folder))))
+        seen += len(folders) + len(names)
+        if seen > MAX_FILES:
+            break
+    return found
+
+
+def _read(path: Path, budget: int) -> bytes | None:
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        with open(descriptor, "rb") as file:
+            content = file.read(budget + 1) if stat.S_ISREG(os.fstat(descriptor).st_mode) else None
+    except OSError:
+        return None
+    return content if content is not None and len(content) <= budget else None
+
+
+def _is_utf8(name: str) -> bool:
+    try:
+        name.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def remove(folder: Path) -> None:
+    """Remove `folder` whatever an agent made of it: closed folders, nesting too deep for Python's own recursion."""
+    if not folder.exists():
+        return
+    try:
+        shutil.rmtree(folder, onerror=_open_and_retry)
+    except (OSError, RecursionError):
+        subprocess.run(["rm", "-rf", "--", str(folder)], check=False, stderr=subprocess.DEVNULL)
+
+
+def _open_and_retry(function: object, path: str, _info: object) -> None:
+    for target in (Path(path).parent, Path(path)):
+        if not target.is_symlink() and target.is_dir():
+            target.chmod(0o700)
+    if Path(path).is_dir() and not Path(path).is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        Path(path).unlink(missing_ok=True)

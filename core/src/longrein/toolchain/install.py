@@ -1,0 +1,148 @@
+"""Install a toolchain: npm package or Python venv, pinned, under a lock, whole or not at all."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path, PurePosixPath
+
+from longrein.errors import MissingError
+from longrein.toolchain.spec import InstalledToolchain, ToolchainSpec
+from longrein.toolchain.store import folder_of, read, write
+
+Log = Callable[[str], None]
+
+
+def install(name: str, spec: ToolchainSpec, *, system: bool = False, log: Log) -> InstalledToolchain:
+    """Install a toolchain unless it is there; a half-done one is replaced.
+
+    Args:
+        name: the agent's name.
+        spec: what to install.
+        system: take the program found on PATH instead of installing one.
+        log: gets one line for each step.
+
+    Raises:
+        MissingError: npm, Python or the program is missing, or the package could not be installed; says what to do.
+    """
+    folder = folder_of(name, spec)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with _locked(folder.with_name(folder.name + ".lock"), lambda: log(f"{name}: waiting for another install")):
+        if not system and (found := read(name, spec)) is not None and found.folder == folder:
+            log(f"{name} {found.version}: already installed")
+            return found
+        if folder.exists():
+            log(f"{name}: replacing what is in {folder}")
+            shutil.rmtree(folder)
+        folder.mkdir()
+        made = _from_path(name, spec) if system else {"npm": _npm, "venv": _venv}[spec.kind](name, spec, folder, log)
+        write(spec, made, folder)
+    log(f"{name} {made.version}: {made.program}")
+    return made
+
+
+@contextmanager
+def _locked(path: Path, waiting: Callable[[], None]) -> Iterator[None]:
+    """Hold a file lock; it ends with the process, so a killed install blocks nobody."""
+    with path.open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            waiting()
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _npm(name: str, spec: ToolchainSpec, folder: Path, log: Log) -> InstalledToolchain:
+    npm = shutil.which("npm")
+    if npm is None:
+        raise MissingError(f"agent {name} needs Node.js with npm: install it (https://nodejs.org, or your package manager), then run "
+                           f"`longrein agents install {name}` again")
+    log(f"{name}: npm install {spec.package}@{spec.version}")
+    command = [npm, "install", "--prefix", str(folder), "--ignore-scripts", "--no-audit", "--no-fund", "--save-exact", f"{spec.package}@{spec.version}"]
+    _run(command, name, cwd=folder)
+    program = _native(folder, spec) or folder / "node_modules" / ".bin" / spec.program
+    version = _run([str(program), "--version"], name, cwd=folder).strip().splitlines()
+    if not version:
+        raise MissingError(f"agent {name}: {program} --version said nothing: run `longrein agents install {name}` again")
+    return InstalledToolchain(name, spec.version, folder, PurePosixPath(program))
+
+
+def _native(folder: Path, spec: ToolchainSpec) -> Path | None:
+    """Return the first platform binary that runs here: npm may have installed one for newer CPUs beside a baseline one."""
+    candidates = sorted(folder.glob(f"node_modules/{spec.program}-*/bin/{spec.program}"), key=lambda path: (len(str(path)), str(path)))
+    return next((path for path in candidates if _works([str(path), "--version"])), None)
+
+
+def _venv(name: str, spec: ToolchainSpec, folder: Path, log: Log) -> InstalledToolchain:
+    python, prefix = _python(name, spec)
+    log(f"{name}: python -m venv with {python}, pip install {spec.package}=={spec.version}")
+    _run([python, "-m", "venv", str(folder)], name, cwd=folder)
+    pip = [str(folder / "bin/python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    _run([*pip, f"{spec.package}=={spec.version}", *spec.with_packages], name, cwd=folder)
+    # Sandboxes bind the folder read-only: what is not compiled now is compiled in every session.
+    _run([str(folder / "bin/python"), "-m", "compileall", "-q", "-j", "0", str(folder / "lib")], name, cwd=folder, check=False)
+    program = folder / "bin" / spec.program
+    if not program.exists():
+        raise MissingError(f"agent {name}: {spec.package} {spec.version} has no program {spec.program}")
+    binds = () if prefix.is_relative_to("/usr") else (prefix,)
+    return InstalledToolchain(name, spec.version, folder, PurePosixPath(program), binds)
+
+
+def _python(name: str, spec: ToolchainSpec) -> tuple[str, Path]:
+    """Return the first Python of the spec that runs, with its base prefix; a shim on PATH may exist and still not run."""
+    ask = "import ensurepip, sys, venv; print(sys.base_prefix)"
+    own = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    for wanted in spec.pythons:
+        for candidate in dict.fromkeys((shutil.which(wanted), *([sys.executable] if wanted == own else []))):
+            if candidate and (answer := _works([candidate, "-c", ask])):
+                return candidate, Path(answer.strip())
+    raise MissingError(f"agent {name} needs one of {', '.join(spec.pythons)} with its venv module (Debian, Ubuntu: apt-get install "
+                       f"python3-venv): install it, then run `longrein agents install {name}` again")
+
+
+def _from_path(name: str, spec: ToolchainSpec) -> InstalledToolchain:
+    """Return the program on PATH; what a sandbox binds is the folder that its real file stands in."""
+    program = shutil.which(spec.program)
+    if program is None:
+        raise MissingError(f"agent {name}: no {spec.program} on PATH; without --system, `longrein agents install {name}` installs {spec.version}")
+    version = _works([program, "--version"])
+    if not version:
+        raise MissingError(f"agent {name}: {program} --version does not run; without --system, `longrein agents install {name}` installs {spec.version}")
+    real = Path(program).resolve()
+    prefix = real.parent.parent if real.parent.name == "bin" else real.parent
+    binds = _interpreter_prefix(real) if spec.kind == "venv" else ()
+    return InstalledToolchain(name, version.split()[-1], prefix, PurePosixPath(real), binds)
+
+
+def _interpreter_prefix(program: Path) -> tuple[Path, ...]:
+    """Return the base prefix of the interpreter named in a Python program's first line, unless every sandbox has it."""
+    with program.open("rb") as file:
+        first = file.readline(500).decode(errors="replace").strip()
+    answer = _works([first.removeprefix("#!").strip(), "-c", "import sys; print(sys.base_prefix)"]) if first.startswith("#!/") else None
+    prefix = Path(answer.strip()) if answer else None
+    return (prefix,) if prefix and not prefix.is_relative_to("/usr") else ()
+
+
+def _works(command: Sequence[str]) -> str | None:
+    """Return what `command` printed, or None when it cannot run, fails or takes long."""
+    try:
+        tried = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return tried.stdout if tried.returncode == 0 else None
+
+
+def _run(command: Sequence[str], name: str, *, cwd: Path, check: bool = True) -> str:
+    """Run an installer in the environment it was called in (proxies, PIP_ and npm settings), without the engine's own venv."""
+    env: Mapping[str, str] = {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")}
+    done = subprocess.run(command, cwd=cwd, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    if check and done.returncode:
+        said = (done.stderr.strip() or done.stdout.strip())[-800:]
+        raise MissingError(f"agent {name}: `{' '.join(command)}` failed ({done.returncode}): {said}\nMend that and run `longrein agents install {name}` again")
+    return done.stdout
