@@ -190,12 +190,12 @@ def test_longrein_classify_turn_sees_the_proposal_and_the_first_answer_decides(l
         "@hookimpl\ndef longrein_classify_turn(turn): return None",
         """
         @hookimpl
-        def longrein_classify_turn(turn, trajectory, proposal):
-            return TurnLabel("context", f"{proposal.label}, {turn.label.label}, {len(trajectory)}")
+        def longrein_classify_turn(turn, trajectory, proposal, agent):
+            return TurnLabel("context", f"{agent.name}, {proposal.label}, {turn.label.label}, {len(trajectory)}")
         """,
         "@hookimpl\ndef longrein_classify_turn(): return TurnLabel('discarded', 'never asked')",
     )
-    assert classify(host, label=AUX) == (TurnLabel("context", "aux, train, 1"), "plugin:./b.py", [])
+    assert classify(host, label=AUX) == (TurnLabel("context", "scripted, aux, train, 1"), "plugin:./b.py", [])
 
 
 @pytest.mark.parametrize(

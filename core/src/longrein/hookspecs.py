@@ -63,8 +63,8 @@ def longrein_launch_agent(agent: AgentAdapter, session: Session) -> LaunchPlan |
 
 
 @hookspec
-def longrein_classify_turn(turn: Turn, trajectory: Trajectory, proposal: TurnLabel) -> TurnLabel | None:
-    """Return the label of `turn`, or None to keep `proposal`. Never asked about invalid turns. Must not block."""
+def longrein_classify_turn(turn: Turn, trajectory: Trajectory, proposal: TurnLabel, agent: AgentAdapter) -> TurnLabel | None:
+    """Return the label of `turn` of a session of `agent`, or None to keep `proposal`. Never asked about invalid turns. Must not block."""
 
 
 @hookspec

@@ -156,7 +156,7 @@ class PluginHost:
         if own is not None:
             proposal, decided_by = own, source
         for override in self._overrides["longrein_classify_turn"]:
-            label = _ask(override, answers.turn_label, findings, turn=turn, trajectory=trajectory, proposal=proposal)
+            label = _ask(override, answers.turn_label, findings, turn=turn, trajectory=trajectory, proposal=proposal, agent=adapter)
             if label is not None:
                 return label, override.source
         return proposal, decided_by
