@@ -20,6 +20,8 @@ class TurnLabel:
 
     label: Label = field()
     reason: str
+    acts: bool | None = None
+    """Whether the reply acts on the workspace, where an adapter knows; the policy `actions_only` trains such turns."""
 
     @label.validator
     def _known(self, _attribute: Any, value: str) -> None:

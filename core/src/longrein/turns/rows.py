@@ -79,14 +79,27 @@ def _row(path: list[Turn], done: set[str], rollout_id: str, agent: str) -> Row:
 
 def _within_budget(trajectory: Trajectory, token_budget: int) -> Trajectory:
     """Discard the train turns that no row within the budget can hold."""
-    ends: dict[str, int] = {}
+    ends = _ends(trajectory)
     turns = []
     for turn in trajectory:
-        call = turn.call
-        before = ends[call.parent_id] if call.parent_id is not None else 0
-        end = ends[call.id] = before + len(call.context_ids) + len(call.sampled_ids)
+        end = ends[turn.call.id]
         if turn.label.label == "train" and end > token_budget:
             label = TurnLabel("discarded", f"{OVER_BUDGET}: prompt and reply are {end} tokens, the budget is {token_budget}")
             turn = evolve(turn, label=label, decided_by="policy")
         turns.append(turn)
     return evolve(trajectory, turns=tuple(turns))
+
+
+def _ends(trajectory: Trajectory) -> dict[str, int]:
+    """Return the tokens of each call's prompt and reply; a parent may have arrived after its child."""
+    ends: dict[str, int] = {}
+    for turn in trajectory:
+        chain = []
+        at: str | None = turn.call.id
+        while at is not None and at not in ends:
+            chain.append(trajectory.turn(at).call)
+            at = chain[-1].parent_id
+        for call in reversed(chain):
+            before = ends[call.parent_id] if call.parent_id is not None else 0
+            ends[call.id] = before + len(call.context_ids) + len(call.sampled_ids)
+    return ends

@@ -1,0 +1,175 @@
+"""How the calls of a session hang together: by tokens, and by messages where the tokens do not match."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Hashable, Iterable, Sequence
+
+from longrein.model import ModelCall
+from longrein.turns import messages as msg
+
+SIMILAR = 0.7
+"""Share of words that two renderings of one system prompt have in common; agents re-render dates and file lists."""
+TELLING = 20
+"""Characters from which on a text found again elsewhere is no accident."""
+
+
+class Links:
+    """The calls of a session with every relation that labels and the audit need.
+
+    Nothing here depends on the order in which calls of different conversations arrived.
+    """
+
+    def __init__(self, calls: Sequence[ModelCall]) -> None:
+        self.calls = tuple(calls)
+        self.by_id = {call.id: call for call in calls}
+        self.messages: list[msg.Message] = []
+        """Every distinct message of the session; the lists below name them by position."""
+        self.system: dict[str, str] = {}
+        self.heard: dict[str, list[int]] = {}
+        """Call id to all its request messages."""
+        self.history: dict[str, list[int]] = {}
+        """Call id to its request messages after the leading system messages."""
+        self.reply: dict[str, int] = {}
+        """Call id to its reply, for replies that say something."""
+        self._read_messages()
+        self.speakers: dict[int, set[str]] = defaultdict(set)
+        """Message to the calls whose reply it is."""
+        for call_id, number in self.reply.items():
+            self.speakers[number].add(call_id)
+        self.family = _families(self.system)
+        """Call id to the number of its kind of system prompt."""
+        self.children: dict[str, list[str]] = defaultdict(list)
+        self.carriers: dict[str, list[str]] = defaultdict(list)
+        """Call id to the calls of its family that hold its reply as an assistant message."""
+        self.answered: set[str] = set()
+        """Calls with a carrier in which their own last message stands before their reply."""
+        self.before: dict[str, str | None] = {}
+        """Call id to the call that it goes on from: the last one whose reply it holds, else its parent."""
+        self.after: dict[str, list[str]] = defaultdict(list)
+        """The inverse of `before`."""
+        for call in calls:
+            self._link(call)
+        self.question = self._twins()
+        """Call id to a number that calls share which ask the same."""
+        self.conversation = self._conversations()
+        """Call id to the number of its conversation."""
+
+    def used(self, call_id: str) -> bool:
+        """Return whether another call goes on from this reply."""
+        return bool(self.children.get(call_id) or self.carriers.get(call_id))
+
+    def went_on_after(self, call_id: str, index: int) -> bool:
+        """Return whether a call that goes on from `call_id`, near or far, arrived after `index`."""
+        stack, seen = [call_id], {call_id}
+        while stack:
+            for following in self.after.get(stack.pop(), ()):
+                if self.by_id[following].index > index:
+                    return True
+                if following not in seen:
+                    seen.add(following)
+                    stack.append(following)
+        return False
+
+    def _read_messages(self) -> None:
+        known: dict[Hashable, int] = {}
+
+        def number(message: msg.Message) -> int:
+            key = msg.identity(message)
+            if key not in known:
+                known[key] = len(self.messages)
+                self.messages.append(message)
+            return known[key]
+
+        for call in self.calls:
+            kept = self.heard[call.messages_base][: call.messages_kept] if call.messages_base is not None else []
+            self.heard[call.id] = heard = kept + [number(message) for message in call.messages]
+            n_system = next((i for i, n in enumerate(heard) if msg.role(self.messages[n]) != "system"), len(heard))
+            self.system[call.id] = "\n".join(msg.text(self.messages[n]) for n in heard[:n_system])
+            self.history[call.id] = heard[n_system:]
+            if call.reply and (msg.text(call.reply) or msg.tool_calls(call.reply)):
+                self.reply[call.id] = number({**call.reply, "role": "assistant"})
+
+    def _link(self, call: ModelCall) -> None:
+        """Find what a call goes on from, by tokens and by messages."""
+        before, reached = call.parent_id, -1
+        if before is not None:
+            self.children[before].append(call.id)
+            reached = len(self.history[before])
+        history = self.history[call.id]
+        for position, number in enumerate(history):
+            if number not in self.speakers:
+                continue
+            said = [i for i in self.speakers[number] if i != call.id and self.family[i] == self.family[call.id]]
+            exact = [i for i in said if position > 0 and self.history[i][-1:] == [history[position - 1]]]
+            self.answered.update(exact)
+            found = exact or (said if self._telling(number) else [])
+            for other in found:
+                self.carriers[other].append(call.id)
+            if found and position > reached:
+                reached = position
+                before = max(found, key=lambda i: (len(self.history[i]) == position, self.by_id[i].index))
+        self.before[call.id] = before
+        if before is not None:
+            self.after[before].append(call.id)
+
+    def _telling(self, number: int) -> bool:
+        message = self.messages[number]
+        return len(msg.text(message)) >= TELLING or bool(msg.tool_calls(message))
+
+    def _twins(self) -> dict[str, int]:
+        """Join calls that ask the same: by tokens, or by messages below one kind of system prompt."""
+        groups = _Groups(self.by_id)
+        first: dict[Hashable, str] = {}
+        for call in self.calls:
+            if call.context_ids:
+                groups.join(call.id, first.setdefault((call.parent_id, tuple(call.context_ids)), call.id))
+            if history := self.history[call.id]:
+                groups.join(call.id, first.setdefault(("messages", self.family[call.id], *history), call.id))
+        return groups.numbers()
+
+    def _conversations(self) -> dict[str, int]:
+        """Join calls that go on from one another, that carry one another's replies, and that ask the same."""
+        groups = _Groups(self.by_id)
+        first: dict[int, str] = {}
+        for call in self.calls:
+            groups.join(call.id, first.setdefault(self.question[call.id], call.id))
+            for other in (*self.children.get(call.id, ()), *self.carriers.get(call.id, ())):
+                groups.join(call.id, other)
+        return groups.numbers()
+
+
+class _Groups:
+    """Union-find over call ids."""
+
+    def __init__(self, ids: Iterable[str]) -> None:
+        self._up = {i: i for i in ids}
+
+    def _top(self, item: str) -> str:
+        while self._up[item] != item:
+            self._up[item] = item = self._up[self._up[item]]
+        return item
+
+    def join(self, one: str, other: str) -> None:
+        self._up[self._top(one)] = self._top(other)
+
+    def numbers(self) -> dict[str, int]:
+        tops: dict[str, int] = {}
+        return {item: tops.setdefault(self._top(item), len(tops)) for item in self._up}
+
+
+def _families(systems: dict[str, str]) -> dict[str, int]:
+    """Put system prompts that are renderings of one another under one number; an empty one is a family of its own."""
+    leaders: list[frozenset[str]] = []
+    number: dict[str, int] = {}
+    for prompt in sorted(set(systems.values()), key=lambda s: (len(s), s)):
+        words = frozenset(re.findall(r"[^\W\d]+", prompt))
+        for i, leader in enumerate(leaders):
+            if words == leader or len(words & leader) >= SIMILAR * len(words | leader) > 0:
+                number[prompt] = i
+                break
+        else:
+            number[prompt] = len(leaders)
+            leaders.append(words)
+    return {call_id: number[prompt] for call_id, prompt in systems.items()}

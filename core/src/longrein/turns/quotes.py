@@ -1,0 +1,59 @@
+"""Where the replies of a session are said again inside other messages, found in one pass over the distinct text."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from longrein.model import ModelCall
+from longrein.turns import messages as msg
+from longrein.turns.links import TELLING, Links
+
+
+class Quotes:
+    """Replies that other calls quote, were asked with, or received as tool results."""
+
+    def __init__(self, links: Links) -> None:
+        self._links = links
+        self.quoted: dict[int, set[str]] = defaultdict(set)
+        """Message (by number; not an assistant's) to the calls whose reply is part of it."""
+        self.results: dict[str, set[int]] = defaultdict(set)
+        """Call to the tool results that are mostly its reply."""
+        self._find_quotes()
+        self._said: dict[str, set[str]] = defaultdict(set)
+        for call_id, number in links.reply.items():
+            for string in map(msg.flat, msg.strings(links.messages[number])):
+                if len(string) >= TELLING:
+                    self._said[string].add(call_id)
+
+    def sources(self, call: ModelCall) -> set[str]:
+        """Return the calls whose reply says, word for word, a block of text that `call` was asked with as a user."""
+        users = [self._links.messages[n] for n in self._links.history[call.id] if msg.role(self._links.messages[n]) == "user"]
+        return {source for user in users for block in msg.blocks(user) for source in self._said.get(msg.flat(block), ())}
+
+    def speakers(self, number: int) -> set[str]:
+        """Return the calls whose reply a message is or has within."""
+        return self._links.speakers.get(number, set()) | self.quoted.get(number, set())
+
+    def holders(self, call_id: str) -> list[ModelCall]:
+        """Return the other calls whose request holds the reply of `call_id`, as a message or within one."""
+        numbers = {n for n, calls in self.quoted.items() if call_id in calls} | {self._links.reply[call_id]}
+        return [call for call in self._links.calls if call.id != call_id and not numbers.isdisjoint(self._links.heard[call.id])]
+
+    def _find_quotes(self) -> None:
+        by_head: dict[str, list[tuple[str, str]]] = defaultdict(list)
+        for call_id, number in self._links.reply.items():
+            said = msg.flat(msg.text(self._links.messages[number]))
+            if len(said) >= TELLING:
+                by_head[said[:TELLING]].append((said, call_id))
+        if not by_head:
+            return
+        for number, message in enumerate(self._links.messages):
+            if msg.role(message) == "assistant":
+                continue
+            text = msg.flat(msg.text(message))
+            for start in range(len(text) - TELLING + 1):
+                for said, call_id in by_head.get(text[start : start + TELLING], ()):
+                    if text.startswith(said, start):
+                        self.quoted[number].add(call_id)
+                        if msg.role(message) == "tool" and 2 * len(said) >= len(text):
+                            self.results[call_id].add(number)

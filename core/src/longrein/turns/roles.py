@@ -1,0 +1,169 @@
+"""Which conversations of a session are the agent's work, and why.
+
+Whether a request has tools is no evidence: Aider never sends any, and some side calls do. The rules, in order:
+
+1. The *main* conversation holds the task's text. Among several it goes on, is not made from what another one said, goes
+   on for longest, and has the longest prompt.
+2. A conversation with the agent's kind of system prompt is the same work taken up anew (compaction, restart, rewritten
+   history) when it opens like the agent's, holds the task below a system prompt, or starts from a summary.
+3. A conversation whose request is a text the agent sampled, or whose reply came back as the agent's tool result, is a
+   sub-agent's.
+4. Any other conversation that goes on is agent work of its own.
+
+All others are side calls: titles, commit messages, classifiers, summaries.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable
+
+from longrein.model import ModelCall, PublicTask
+from longrein.turns import messages as msg
+from longrein.turns.links import Links
+from longrein.turns.quotes import Quotes
+
+_HEAD = 200
+"""Characters of the task that must be found: agents add to a prompt and cut it."""
+
+MAIN = "agent conversation"
+ANEW = "agent conversation taken up anew"
+SPAWNED = "sub-agent: its request is what the agent said"
+RETURNED = "sub-agent: its reply came back to the agent as a tool result"
+OWN = "a conversation of its own that went on"
+
+
+class Roles:
+    """`why` holds the reason for each conversation that is the agent's work; `summaries` the calls that fed a rewritten history."""
+
+    def __init__(self, links: Links, task: PublicTask) -> None:
+        self._links = links
+        self._quotes = Quotes(links)
+        self._task = _holding(task, links)
+        self._members: dict[int, list[ModelCall]] = defaultdict(list)
+        for call in links.calls:
+            self._members[links.conversation[call.id]].append(call)
+        self.why: dict[int, str] = {}
+        self.summaries: set[str] = set()
+        if self._members:
+            self.why[self._main()] = MAIN
+        while found := self._more():
+            self.why.update(found)
+        self.summaries = {call.id for call, _ in self._handovers()}
+
+    def came_back(self, call: ModelCall) -> bool:
+        """Return whether a tool result is mostly this reply."""
+        return bool(self._quotes.results.get(call.id))
+
+    def aux_reason(self, call: ModelCall) -> str:
+        """Say what kind of side call this is."""
+        if self._heard_agent(call):
+            return "side call about the agent's work; nothing went on from it"
+        if self._holds_task([call]):
+            return "side call about the task; nothing went on from it"
+        return "side call without the task or the agent's work; nothing went on from it"
+
+    def _main(self) -> int:
+        candidates = [c for c, members in self._members.items() if self._holds_task(members)] or list(self._members)
+        if len(candidates) == 1:
+            return candidates[0]
+
+        def rank(conversation: int) -> tuple[bool, bool, int, int, str]:
+            members = self._members[conversation]
+            n_used = sum(self._links.used(call.id) for call in members)
+            # The last entry only makes equals come out the same whatever arrived first.
+            return (n_used > 0, not self._derived(conversation), n_used, max(c.prompt_len for c in members),
+                    min(self._links.system[c.id] + str(c.context_ids) for c in members))
+
+        return max(candidates, key=rank)
+
+    def _derived(self, conversation: int) -> bool:
+        """Return whether a conversation was asked something that another one said."""
+        asked = {s for call in self._members[conversation] for s in self._quotes.sources(call)}
+        numbers = {n for call in self._members[conversation] for n in self._links.heard[call.id]}
+        quoted = {s for n in numbers if msg.role(self._links.messages[n]) != "tool" for s in self._quotes.quoted.get(n, ())}
+        return any(self._links.conversation[source] != conversation for source in asked | quoted)
+
+    def _more(self) -> dict[int, str]:
+        """Return further conversations of the agent by the first rule that finds any."""
+        families = self._agent_families()
+        openings = {self._opening(call) for c in self.why for call in self._members[c]}
+        started = {self._links.conversation[after.id] for _, after in self._handovers()}
+        rules: tuple[tuple[str, Callable[[int], bool]], ...] = (
+            (ANEW, lambda c: c in started or (self._family(c) in families and self._resumes(c, openings))),
+            (SPAWNED, lambda c: self._by_agent({s for call in self._members[c] for s in self._quotes.sources(call)})),
+            (RETURNED, lambda c: any(self._returned_to_agent(call) for call in self._members[c])),
+            (OWN, lambda c: any(self._links.used(call.id) for call in self._members[c])),
+        )
+        others = [c for c in self._members if c not in self.why]
+        for reason, holds in rules:
+            if found := {c: reason for c in others if holds(c)}:
+                return found
+        return {}
+
+    def _resumes(self, conversation: int, openings: set[int | None]) -> bool:
+        members = self._members[conversation]
+        if any(self._opening(call) in openings for call in members):
+            return True
+        return any(self._links.system[call.id] for call in members) and self._holds_task(members)
+
+    def _opening(self, call: ModelCall) -> int | None:
+        return next(iter(self._links.history[call.id]), None)
+
+    def _returned_to_agent(self, call: ModelCall) -> bool:
+        results = self._quotes.results.get(call.id, set())
+        return any(
+            self._links.conversation[other.id] in self.why and not results.isdisjoint(self._links.heard[other.id])
+            for other in (self._quotes.holders(call.id) if results else ())
+        )
+
+    def _handovers(self) -> list[tuple[ModelCall, ModelCall]]:
+        """Return (summary, call) for each call of the agent's kind that starts from a summary of the agent's work.
+
+        A summary heard what the agent said, nothing continues it below its own question, and its reply stands in a history
+        that holds nothing of all that ahead of it.
+        """
+        families = self._agent_families()
+        found = []
+        for call in self._links.calls:
+            if self._links.children.get(call.id) or call.id in self._links.answered or call.id not in self._links.reply:
+                continue
+            heard = self._heard_agent(call)
+            for after in self._quotes.holders(call.id) if heard else ():
+                if self._links.family[after.id] in families and heard.isdisjoint(self._said_before(after, call)):
+                    found.append((call, after))
+        return found
+
+    def _said_before(self, call: ModelCall, reply_of: ModelCall) -> set[str]:
+        """Return the calls whose replies `call` holds ahead of the reply of `reply_of`."""
+        said: set[str] = set()
+        for number in self._links.heard[call.id]:
+            speakers = self._quotes.speakers(number)
+            if reply_of.id in speakers:
+                break
+            said |= speakers
+        return said
+
+    def _heard_agent(self, call: ModelCall) -> set[str]:
+        """Return the calls of the agent whose replies stand in the request of `call`."""
+        heard = {s for n in self._links.heard[call.id] for s in self._quotes.speakers(n)}
+        return {s for s in heard - {call.id} if self._links.conversation[s] in self.why}
+
+    def _by_agent(self, calls: set[str]) -> bool:
+        return any(self._links.conversation[source] in self.why for source in calls)
+
+    def _holds_task(self, members: list[ModelCall]) -> bool:
+        return any(not self._task.isdisjoint(self._links.heard[call.id]) for call in members)
+
+    def _family(self, conversation: int) -> int:
+        return self._links.family[self._members[conversation][0].id]
+
+    def _agent_families(self) -> set[int]:
+        return {self._family(c) for c, reason in self.why.items() if reason in (MAIN, ANEW)}
+
+
+def _holding(task: PublicTask, links: Links) -> set[int]:
+    """Return the messages that hold the task's text."""
+    head = msg.flat(task.prompt)[:_HEAD]
+    asking = ((n, m) for n, m in enumerate(links.messages) if msg.role(m) in ("system", "user"))
+    return {n for n, m in asking if head and head in msg.flat(msg.text(m))}
