@@ -43,7 +43,7 @@ def loopback_listener() -> socket.socket:
     return listener
 
 
-class _Server(uvicorn.Server):
+class _Server(uvicorn.Server):  # type: ignore[misc]
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         # The process that owns the loop decides about Ctrl-C.

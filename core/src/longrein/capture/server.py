@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Any
 
 from longrein.capture.endpoint import PolicyEndpoint
 from longrein.capture.gate import Gate

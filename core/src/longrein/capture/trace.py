@@ -44,8 +44,8 @@ class Trace:
             parent_id = self._histories.continued(messages)
         base, kept = self._histories.add(call.id, messages, call.reply, near=parent_id)
         insort(self.calls, evolve(
-            call, parent_id=parent_id, prompt_len=len(prompt_ids), context_ids=self._shared(context), sampled_ids=self._shared(call.sampled_ids),
-            messages_base=base, messages_kept=kept, messages=tuple(messages[kept:]),
+            call, parent_id=parent_id, prompt_len=len(prompt_ids), context_ids=self._shared(context),
+            sampled_ids=self._shared(call.sampled_ids), messages_base=base, messages_kept=kept, messages=tuple(messages[kept:]),
         ), key=_index)
 
     def add_tools(self, tools: list[Any]) -> str:
