@@ -1,0 +1,232 @@
+"""`train`: one policy, several agents, TRL's AsyncGRPOTrainer."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import signal
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from attrs import evolve, frozen
+
+from longrein.capture.endpoint import PolicyEndpoint
+from longrein.config import Config
+from longrein.errors import ConfigError, LongreinError, MissingError
+from longrein.plugins import PluginHost
+from longrein.rollout.policy import endpoint_of, resolve_model
+from longrein.rollout.record import RunRecorder, new_run_folder
+from longrein.rollout.summary import Cell, summarize
+from longrein.train import settings
+from longrein.train.buffer import RowBuffer
+from longrein.train.canary import Canary
+from longrein.train.state import TrainState, last_checkpoint, next_block, read
+from longrein.train.worker import Launch, RolloutWorker
+
+if TYPE_CHECKING:
+    from longrein.train.transfer import FileTransfer
+
+Log = Callable[[str], None]
+
+
+@frozen
+class _Parts:
+    """What only the main process has; None on the other ranks."""
+
+    recorder: RunRecorder | None = None
+    worker: RolloutWorker | None = None
+    transfer: FileTransfer | None = None
+    """None with a server that is already running: TRL's own NCCL transfer then."""
+
+
+def train(config: Config, *, host: PluginHost | None = None, resume: Path | None = None, log: Log | None = None) -> Path:
+    """Train the policy of a config through its agents.
+
+    Args:
+        config: the whole config.
+        host: loaded plugins; default those that the config names.
+        resume: a run folder to go on in, from its last whole checkpoint.
+        log: takes progress lines.
+
+    Returns:
+        The run folder: model/ loads in transformers, summary.json has the figures before and after.
+
+    Raises:
+        ConfigError, PluginError, MissingError: something that the config asks for cannot be had.
+        RunStopped: nothing to train on, too much unscorable, or the engine process died; with the reason.
+        ServeError: the policy server failed, or does not serve the trainer's weights (canary).
+    """
+    log = log or (lambda line: None)
+    settings.check(config)
+    host = host or PluginHost.load(config.plugins.use)
+    folder, checkpoint = _folder(config, resume)
+    state = read(checkpoint) if checkpoint else TrainState()
+    if state.step >= config.train.max_steps:
+        raise ConfigError(f"{folder} has made its {state.step} steps already; set a larger [train] max_steps to go on")
+    with _terminate_interrupts(), ExitStack() as stack:
+        rank, processes = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+        config, model, endpoint, parts = _prepare(config, host, folder, state, stack, main=rank == 0, log=log)
+        trainer = _make_trainer(config, model, folder, parts, processes)
+        trainer.model_version = state.version
+        canary = Canary(endpoint, dtype=config.train.dtype, temperature=config.train.sampling.temperature)
+        evals = _run(config, trainer, parts, canary, state, checkpoint, log)
+        trainer.save_model(str(folder / "model"))
+        if parts.recorder:
+            parts.recorder.summary(_summary(folder, evals))
+            log(f"model written to {folder / 'model'}")
+    return folder
+
+
+def _folder(config: Config, resume: Path | None) -> tuple[Path, Path | None]:
+    if resume is not None:
+        return resume, last_checkpoint(resume)
+    if config.run.out is None and int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise ConfigError("[run] out must be set when several processes train, so that all of them mean the same folder")
+    return new_run_folder(config), None
+
+
+def _prepare(
+    config: Config, host: PluginHost, folder: Path, state: TrainState, stack: ExitStack, *, main: bool, log: Log
+) -> tuple[Config, str, PolicyEndpoint, _Parts]:
+    """Start the engine process and the policy server; everything started ends with `stack`."""
+    if not main:
+        model, length = _model(config, host, log)
+        config = evolve(config, train=evolve(config.train, token_budget=config.train.token_budget or length))
+        return config, model, PolicyEndpoint(url="", model=model), _Parts()  # only the main process asks the server
+    runtime = Path(tempfile.mkdtemp(prefix="lr-"))  # short: unix socket paths end at 107 bytes
+    stack.callback(shutil.rmtree, runtime, ignore_errors=True)
+    recorder = RunRecorder(folder, exist_ok=state.step > 0 or (folder / "starts").exists())
+    wants = config.train
+    buffer = RowBuffer(state, rows_per_step=wants.rollouts_per_step, max_staleness=wants.max_staleness, max_steps=wants.max_steps)
+    worker = RolloutWorker(Launch(config, host.folder, folder, next_block(folder), (runtime,)), state, buffer, log=log)
+    stack.callback(worker.stop)
+    ready = worker.wait_ready()
+    recorder.start(config, tasks=ready.n_tasks, eval_tasks=ready.n_eval_tasks, resumed_at=state.step or None)
+    log(f"training {', '.join(ready.agents)} on {ready.n_tasks} tasks" + (f", evaluating on {ready.n_eval_tasks}" if config.eval else ""))
+    model, _ = _model(config, host, log)
+    transfer = None
+    if config.serves_policy:
+        endpoint, transfer = _serve(config, Path(model), runtime, folder, state, stack, log)
+    else:
+        endpoint = _running_endpoint(config)
+    token_budget = config.train.token_budget or endpoint.max_model_len
+    if token_budget is None:
+        raise ConfigError("the policy server does not say its max_model_len; set [policy] max_model_len or [train] token_budget")
+    worker.connect(endpoint if transfer else None, token_budget=token_budget)
+    return evolve(config, train=evolve(config.train, token_budget=token_budget)), model, endpoint, _Parts(recorder, worker, transfer)
+
+
+def _model(config: Config, host: PluginHost, log: Log) -> tuple[str, int | None]:
+    """Return what the trainer loads, and its length where that is known without a server."""
+    if not config.serves_policy:
+        return config.policy.model, config.policy.max_model_len
+    folder = resolve_model(config, host, log=log)
+    length = json.loads((folder / "config.json").read_text(encoding="utf-8")).get("max_position_embeddings")
+    return str(folder), config.policy.max_model_len or length
+
+
+def _serve(
+    config: Config, model: Path, runtime: Path, folder: Path, state: TrainState, stack: ExitStack, log: Log
+) -> tuple[PolicyEndpoint, FileTransfer]:
+    from longrein.serve.process import ServerProcess
+    from longrein.train.transfer import FileTransfer
+
+    log("starting the policy server")
+    server = ServerProcess.start(
+        model, runtime=runtime, log=folder / "server.log", dtype=config.train.dtype, max_model_len=config.policy.max_model_len
+    )
+    stack.callback(server.stop)
+    return server.endpoint, FileTransfer(server.control, server.weights, version=state.version)
+
+
+def _running_endpoint(config: Config) -> PolicyEndpoint:
+    from importlib.util import find_spec
+
+    from longrein.capture.preflight import check_endpoint
+
+    endpoint = asyncio.run(check_endpoint(endpoint_of(config), training=True))
+    if find_spec("vllm") is None:
+        raise MissingError("training against a running vLLM server sends weights with vLLM's own code; run: pip install vllm")
+    return endpoint
+
+
+def _make_trainer(config: Config, model: str, folder: Path, parts: _Parts, processes: int) -> Any:
+    args = settings.make_args(config, run_folder=folder, processes=processes)
+    with settings.quiet():
+        from datasets import Dataset
+        from transformers import PrinterCallback, ProgressCallback
+        from trl.experimental.async_grpo import AsyncGRPOTrainer
+
+        from longrein.train import attention
+
+        # TRL wants a data set; tasks are the engine process's.
+        placeholder = Dataset.from_dict({"prompt": [[{"role": "user", "content": ""}]]})
+        with attention.no_cuda_name():
+            trainer = AsyncGRPOTrainer(
+                model=model, args=args, train_dataset=placeholder, rollout_worker=parts.worker, weight_transfer=parts.transfer
+            )
+    if not attention.has_kernel():
+        attention.use_sdpa()
+    for callback in (PrinterCallback, ProgressCallback):  # standard output is for results
+        trainer.remove_callback(callback)
+    return trainer
+
+
+def _run(
+    config: Config, trainer: Any, parts: _Parts, canary: Canary, state: TrainState, checkpoint: Path | None, log: Log
+) -> Mapping[str, tuple[Cell, ...]]:
+    from longrein.train.callbacks import LongreinCallback
+
+    callback = LongreinCallback(config, trainer, worker=parts.worker, canary=canary, recorder=parts.recorder, state=state, log=log)
+    trainer.add_callback(callback)
+    try:
+        trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+    except (LongreinError, KeyboardInterrupt) as error:
+        if parts.recorder:
+            parts.recorder.summary(_summary(parts.recorder.folder, callback.evals) | {"stopped": str(error) or "interrupted"})
+        raise
+    return callback.evals
+
+
+def _summary(folder: Path, evals: Mapping[str, tuple[Cell, ...]]) -> dict[str, Any]:
+    """Return summary.json of a run: first evaluation as before, last as after, training rollouts of all its starts."""
+    steps = sorted(evals, key=lambda phase: int(phase.rpartition(":")[2]))
+    sides = {}
+    if steps and steps[0] == "eval:0":
+        sides["before"] = evals[steps[0]]
+    if len(steps) > 1:
+        sides["after"] = evals[steps[-1]]
+    return summarize(sides, trained=list(_trained(folder)))
+
+
+def _trained(folder: Path) -> Iterator[Cell]:
+    """Yield the training rollouts of a run from its groups."""
+    path = folder / "groups.jsonl"
+    for line in path.read_text(encoding="utf-8").splitlines() if path.is_file() else ():
+        group = json.loads(line)
+        for rollout, status in group["statuses"].items():
+            passed = None if status == "unscorable" else status == "passed"
+            yield Cell(group["agent"], group["task_id"], "train", passed, group["outcomes"][rollout], group["rewards"][rollout])
+
+
+@contextmanager
+def _terminate_interrupts() -> Iterator[None]:
+    """Let SIGTERM end the run as Ctrl-C does, so that nothing is left running."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

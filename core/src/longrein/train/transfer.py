@@ -1,0 +1,47 @@
+"""Weights from the trainer to the embedded server: a file in shared memory, loaded while the server is paused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from longrein.serve.weights import write_weights
+
+if TYPE_CHECKING:
+    import torch
+
+    from longrein.serve.control import ControlClient
+
+
+class FileTransfer:
+    """TRL's WeightTransferProtocol.
+
+    Args:
+        control: the server's private control socket.
+        folder: where the server takes weights from.
+        version: policy version before the first transfer; every transfer counts one up, as the trainer does.
+    """
+
+    def __init__(self, control: ControlClient, folder: Path, *, version: int) -> None:
+        self._control, self._folder, self.version = control, folder, version
+
+    def init_weight_transfer(self) -> None:
+        """Nothing to set up: the server made the folder."""
+
+    def pause(self) -> None:
+        """Let the replies under way end and hold back the others."""
+        self._control.pause(mode="wait")
+
+    def send_weights(self, iterator: Iterator[tuple[str, torch.Tensor]]) -> None:
+        """Write the weights and have them loaded as the next version."""
+        path = write_weights(iterator, self._folder, self.version + 1)
+        self._control.load(path, self.version + 1)
+        self.version += 1
+
+    def resume(self) -> None:
+        """Let the server answer again."""
+        self._control.resume()
+
+    def destroy(self) -> None:
+        """Nothing is held: the folder goes with the server."""
