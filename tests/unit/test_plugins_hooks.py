@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from longrein.agent import AgentAdapter, LaunchPlan, Session
-from longrein.errors import PluginError
+from longrein.errors import PluginError, TaskError
 from longrein.model import (
     Finding,
     Group,
@@ -338,10 +338,14 @@ async def test_an_answer_that_does_not_cover_the_group_makes_it_unscorable(load:
 
 @pytest.mark.parametrize(
     ("body", "message"),
-    [("raise ValueError('no')", "raised ValueError: no"), ("return [1.0, 2.0, 3.0]", "answered [1.0, 2.0, 3.0]; it takes Mapping or None")],
+    [
+        ("raise ValueError('no')", "raised ValueError: no"),
+        ("return [1.0, 2.0, 3.0]", "answered [1.0, 2.0, 3.0]; it takes Mapping or None"),
+        ("rewards['r0'] = Reward(9.0)", "raised TypeError: 'mappingproxy' object does not support item assignment"),
+    ],
 )
 async def test_a_group_hook_that_fails_changes_nothing(load: Load, body: str, message: str) -> None:
-    host = load(f"@hookimpl\ndef longrein_score_group():\n    {body}")
+    host = load(f"@hookimpl\ndef longrein_score_group(rewards):\n    {body}")
     findings: list[Finding] = []
     assert await host.score_group(GROUP, REWARDS, findings) == REWARDS
     assert findings[0].message.startswith(f"longrein_score_group {message}")
@@ -385,5 +389,6 @@ def test_nop_starts_and_leaves(load: Load) -> None:
 def test_oracle_hands_in_the_solution(load: Load) -> None:
     oracle = load().agent("oracle", {})
     assert oracle.launch(session(solution={"solution.py": "print(1)"})).files == {"solution.py": "print(1)"}
-    assert oracle.launch(session()).files == {}
     assert (oracle.capabilities.calls_model, oracle.capabilities.needs_solution) == (False, True)
+    with pytest.raises(TaskError, match="no known solution"):
+        load().launch(oracle, session(), [])

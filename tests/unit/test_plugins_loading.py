@@ -97,7 +97,8 @@ BROKEN = {
         MARKED + "def longrein_classify_turn(turn, budget): ...",
         "Argument(s) {'budget'} are declared in the hookimpl but can not be found in the hookspec",
     ),
-    "unmarked": ("def longrein_agents(): return []", "implements no hook; mark functions such as longrein_agents() with @"),
+    "nothing": ("x = 1", "implements no hook; mark functions such as longrein_agents() with @longrein.hookimpl"),
+    "unmarked": (AGENT + "def longrein_compute_reward(rollout): ...", "longrein_compute_reward is not marked with @longrein.hookimpl"),
     "wrapper": (
         MARKED.replace("@hookimpl", "@hookimpl(wrapper=True)") + "def longrein_compute_reward(rollout):\n    return (yield)",
         "longrein_compute_reward is a wrapper; longrein asks plugins one by one and has no wrappers",
@@ -258,6 +259,10 @@ def test_what_a_config_names_must_exist_and_work(install: Install, tmp_path: Pat
     (tmp_path / "broken.py").write_text("x = 1 +", encoding="utf-8")
     with pytest.raises(PluginError, match=r"'\./broken\.py'.* is failed: cannot be loaded: SyntaxError"):
         PluginHost.load(["./broken.py"], folder=tmp_path)
+    (tmp_path / "mine.py").write_text(AGENT.replace("tiny", "mine"), encoding="utf-8")
+    assert [info.active for info in PluginHost.load(["./mine.py", "./mine.py"], folder=tmp_path).plugins].count(True) == 1
+    with pytest.raises(PluginError, match=r"'\.\./.*/mine\.py' is the file that '\./mine\.py' names already"):
+        PluginHost.load(["./mine.py", f"../{tmp_path.name}/mine.py"], folder=tmp_path)
     with pytest.raises(PluginError, match=r"'textwrap'.* is failed: implements no hook"):
         PluginHost.load(["textwrap"])
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from attrs import evolve
 
 from longrein.agent import AgentAdapter, Capabilities, LaunchPlan, Session
+from longrein.errors import TaskError
 
 OFFLINE = Capabilities(dialect="none", tools=False, calls_model=False)
 
@@ -27,5 +28,11 @@ class Oracle(Nop):
     capabilities = evolve(OFFLINE, needs_solution=True)
 
     def launch(self, session: Session) -> LaunchPlan:
-        """Write the solution files, or none where the task has no known solution."""
-        return evolve(super().launch(session), files=dict(session.solution or {}))
+        """Write the solution files.
+
+        Raises:
+            TaskError: the task has no known solution; the session is then unscorable rather than failed.
+        """
+        if not session.solution:
+            raise TaskError("this task has no known solution that the oracle could hand in")
+        return evolve(super().launch(session), files=dict(session.solution))

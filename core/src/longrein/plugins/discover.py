@@ -57,6 +57,8 @@ def named(manager: pluggy.PluginManager, word: str, folder: Path, known: Sequenc
     """
     if word.endswith(".py") or "/" in word:
         path = (folder / word).resolve()
+        if same := next((info for info in known if info.origin == str(path)), None):
+            raise PluginError(f"[plugins] use: {word!r} is the file that {same.name!r} names already")
         if not path.is_file():
             raise PluginError(f"[plugins] use: there is no file {path} ({word!r} is looked up from the config's folder)")
         return register(manager, PluginInfo(word, "file", str(path)), functools.partial(_run_file, path, word))
@@ -88,6 +90,8 @@ def register(manager: pluggy.PluginManager, info: PluginInfo, load: Callable[[],
         if manager.is_registered(plugin):  # pluggy before 1.7 has put it in by then
             manager.unregister(plugin)
         return failed(info, " ".join(str(error).split()))
+    except ESCAPES as error:
+        return failed(info, f"cannot be registered: {describe(error)}")
     return attrs.evolve(info, hooks=hooks)
 
 
@@ -104,6 +108,8 @@ def _checked_hooks(manager: pluggy.PluginManager, plugin: Any) -> tuple[str, ...
     hooks = []
     for name in dir(plugin):
         options = manager.parse_hookimpl_opts(plugin, name)
+        if options is None and name in HOOKS and manager.parse_hookspec_opts(plugin, name) is None:
+            raise Unfit(f"{name} is not marked with @longrein.hookimpl")
         if options is None:
             continue
         hook = options.get("specname") or name

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TypeVar, cast
 
 import attrs
@@ -124,7 +125,7 @@ class PluginHost:
         """Return how to launch `agent`: the first override that answers decides, else the adapter.
 
         Raises:
-            PluginError: the adapter raised or gave no sound plan.
+            PluginError: the adapter raised or gave no sound plan; a LongreinError of its own comes through as it is.
         """
         for override in self._overrides["longrein_launch_agent"]:
             plan = _ask(override, answers.launch_plan, findings, agent=agent, session=session)
@@ -132,6 +133,8 @@ class PluginHost:
                 return plan
         try:
             plan = answers.launch_plan(agent.launch(session))
+        except LongreinError:
+            raise
         except BadAnswer as error:
             raise PluginError(f"agent {agent.name!r}: launch answered {error}") from error
         except ESCAPES as error:
@@ -187,7 +190,7 @@ class PluginHost:
         """
         ids = [rollout.id for rollout in group.rollouts]
         for override in self._overrides["longrein_score_group"]:
-            answer = await _ask_async(override, answers.mapping, findings, group=group, rewards=rewards)
+            answer = await _ask_async(override, answers.mapping, findings, group=group, rewards=MappingProxyType(dict(rewards)))
             if answer is None:
                 continue
             try:
