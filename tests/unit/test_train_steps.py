@@ -11,7 +11,7 @@ import pytest
 from longrein.config import from_mapping
 from longrein.errors import ConfigError, RunStopped
 from longrein.plugins import PluginHost
-from longrein.train import train, worker
+from longrein.training import train, worker
 
 FAKE = str(Path(__file__).with_name("train_fake_child.py"))
 PLUGIN = """

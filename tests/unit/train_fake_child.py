@@ -1,6 +1,6 @@
 """The engine process with a fake engine: no agents, no sandbox; its replies are sampled from the real policy server.
 
-Started in the place of `longrein.train.child` by tests of the trainer. LONGREIN_TEST_ENGINE (JSON) says what to do.
+Started in the place of `longrein.training.child` by tests of the trainer. LONGREIN_TEST_ENGINE (JSON) says what to do.
 """
 
 import contextlib
@@ -13,7 +13,7 @@ import sys
 import httpx
 
 from longrein.model import ModelCall, Outcome, Reward, Rollout, SessionResult, Trajectory, Turn, TurnLabel, Usage, Verdict
-from longrein.train import child
+from longrein.training import child
 
 WANTS = json.loads(os.environ.get("LONGREIN_TEST_ENGINE", "{}"))
 

@@ -124,9 +124,9 @@ async def run_specs(engine: Engine, specs: Sequence[RolloutSpec], finished: Call
 
 
 def train(config: Config, *, resume: Path | None = None, host: PluginHost | None = None, log: Callable[[str], None] = silent) -> Path:
-    """Train the policy of a config through its agents and return the run folder; see `longrein.train`."""
+    """Train the policy of a config through its agents and return the run folder; see `longrein.training`."""
     need_extra("train", "torch", "trl", "transformers")
-    from longrein.train import train as run_training
+    from longrein.training import train as run_training
 
     return run_training(config, resume=resume, host=host, log=log)
 

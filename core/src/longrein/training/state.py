@@ -11,7 +11,7 @@ from attrs import asdict, frozen
 
 from longrein.errors import ConfigError, RecordError
 from longrein.rollout.summary import Cell
-from longrein.train.producer import Place
+from longrein.training.producer import Place
 
 SCHEMA_VERSION = 1
 NAME = "rollout_state.json"

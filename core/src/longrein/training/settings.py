@@ -63,7 +63,8 @@ def check(config: Config) -> None:
     _check_sampling(config.train.sampling)
     if config.train.max_staleness < 1:
         raise ConfigError(
-            f"[train] max_staleness {config.train.max_staleness} must be at least 1: the next step's batch is fetched before this step is made"
+            f"[train] max_staleness {config.train.max_staleness} must be at least 1: the next step's batch is fetched "
+            "before this step is made"
         )
     for name in config.train.trl:
         if name in OWNED:

@@ -14,9 +14,9 @@ from longrein.errors import RunStopped
 from longrein.model import Group, Rollout, Task
 from longrein.rollout.spec import RolloutSpec
 from longrein.rollout.summary import Cell
-from longrein.train import advantages, figures
-from longrein.train.messages import EvalDone, GroupDone, Metrics, Note, TrainRow
-from longrein.train.schedule import Curriculum, LookAhead
+from longrein.training import advantages, figures
+from longrein.training.messages import EvalDone, GroupDone, Metrics, Note, TrainRow
+from longrein.training.schedule import Curriculum, LookAhead
 
 if TYPE_CHECKING:
     from longrein.rollout.record import RunRecorder

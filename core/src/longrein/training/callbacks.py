@@ -14,10 +14,10 @@ from longrein.config import Config
 from longrein.errors import ServeError
 from longrein.rollout.record import RunRecorder
 from longrein.rollout.summary import Cell
-from longrein.train import state as states
-from longrein.train.canary import Canary, Reply
-from longrein.train.state import TrainState
-from longrein.train.worker import RolloutWorker
+from longrein.training import state as states
+from longrein.training.canary import Canary, Reply
+from longrein.training.state import TrainState
+from longrein.training.worker import RolloutWorker
 
 
 class LongreinCallback(TrainerCallback):  # type: ignore[misc]

@@ -18,19 +18,19 @@ from attrs import evolve, frozen
 
 from longrein.capture.endpoint import PolicyEndpoint
 from longrein.config import Config
-from longrein.errors import ConfigError, LongreinError, MissingError
+from longrein.errors import ConfigError, MissingError
 from longrein.plugins import PluginHost
 from longrein.rollout.policy import endpoint_of, resolve_model
 from longrein.rollout.record import RunRecorder, new_run_folder
 from longrein.rollout.summary import Cell, summarize
-from longrein.train import settings
-from longrein.train.buffer import RowBuffer
-from longrein.train.canary import Canary
-from longrein.train.state import TrainState, last_checkpoint, next_block, read
-from longrein.train.worker import Launch, RolloutWorker
+from longrein.training import settings
+from longrein.training.buffer import RowBuffer
+from longrein.training.canary import Canary
+from longrein.training.state import TrainState, last_checkpoint, next_block, read
+from longrein.training.worker import Launch, RolloutWorker
 
 if TYPE_CHECKING:
-    from longrein.train.transfer import FileTransfer
+    from longrein.training.transfer import FileTransfer
 
 Log = Callable[[str], None]
 
@@ -135,7 +135,7 @@ def _serve(
     config: Config, model: Path, runtime: Path, folder: Path, state: TrainState, stack: ExitStack, log: Log
 ) -> tuple[PolicyEndpoint, FileTransfer]:
     from longrein.serve.process import ServerProcess
-    from longrein.train.transfer import FileTransfer
+    from longrein.training.transfer import FileTransfer
 
     log("starting the policy server")
     server = ServerProcess.start(
@@ -163,7 +163,7 @@ def _make_trainer(config: Config, model: str, folder: Path, parts: _Parts, proce
         from transformers import PrinterCallback, ProgressCallback
         from trl.experimental.async_grpo import AsyncGRPOTrainer
 
-        from longrein.train import attention
+        from longrein.training import attention
 
         # TRL wants a data set; tasks are the engine process's.
         placeholder = Dataset.from_dict({"prompt": [[{"role": "user", "content": ""}]]})
@@ -181,16 +181,11 @@ def _make_trainer(config: Config, model: str, folder: Path, parts: _Parts, proce
 def _run(
     config: Config, trainer: Any, parts: _Parts, canary: Canary, state: TrainState, checkpoint: Path | None, log: Log
 ) -> Mapping[str, tuple[Cell, ...]]:
-    from longrein.train.callbacks import LongreinCallback
+    from longrein.training.callbacks import LongreinCallback
 
     callback = LongreinCallback(config, trainer, worker=parts.worker, canary=canary, recorder=parts.recorder, state=state, log=log)
     trainer.add_callback(callback)
-    try:
-        trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
-    except (LongreinError, KeyboardInterrupt) as error:
-        if parts.recorder:
-            parts.recorder.summary(_summary(parts.recorder.folder, callback.evals) | {"stopped": str(error) or "interrupted"})
-        raise
+    trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
     return callback.evals
 
 

@@ -106,8 +106,9 @@ class Canary:
         mean, most = sum(differences) / len(differences), max(differences)
         if not (mean < self._bounds.mean and most < self._bounds.max):
             raise ServeError(
-                f"canary failed after the sync of version {version}: the served log-probabilities differ from the trainer's by {mean:.2e} on "
-                f"average and {most:.2e} at most (bounds {self._bounds.mean:g} and {self._bounds.max:g}): the server does not serve these weights"
+                f"canary failed after the sync of version {version}: the served log-probabilities differ from the trainer's by "
+                f"{mean:.2e} on average and {most:.2e} at most (bounds {self._bounds.mean:g} and {self._bounds.max:g}): "
+                "the server does not serve these weights"
             )
         changed = self._changed(reply, version, model)
         self._before = (reply, trained)

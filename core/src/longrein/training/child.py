@@ -1,4 +1,4 @@
-"""`python -m longrein.train.child FD`: the process in which sessions run while the trainer trains in the other.
+"""`python -m longrein.training.child FD`: the process in which sessions run while the trainer trains in the other.
 
 It reads control messages from standard input and writes messages to the pipe FD. When standard input ends without a
 `stop`, the trainer is dead: the child ends its sessions and removes what the trainer left lying about.
@@ -29,9 +29,9 @@ from longrein.plugins import PluginHost
 from longrein.rollout.policy import endpoint_of, policy_agents
 from longrein.rollout.record import RunRecorder
 from longrein.rollout.tasks import load_tasks
-from longrein.train.messages import Ended, Heartbeat, Ready
-from longrein.train.producer import Place, Producer, RolloutEngine
-from longrein.train.schedule import Curriculum, LookAhead
+from longrein.training.messages import Ended, Heartbeat, Ready
+from longrein.training.producer import Place, Producer, RolloutEngine
+from longrein.training.schedule import Curriculum, LookAhead
 
 HEARTBEAT_S = 2.0
 LINE_LIMIT = 1 << 24

@@ -9,9 +9,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from longrein.train.messages import GroupDone, TrainRow
-from longrein.train.producer import Place
-from longrein.train.state import TrainState
+from longrein.training.messages import GroupDone, TrainRow
+from longrein.training.producer import Place
+from longrein.training.state import TrainState
 
 POLL_S = 0.5
 

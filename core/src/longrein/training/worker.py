@@ -25,11 +25,11 @@ from longrein.config import Config
 from longrein.errors import RunStopped
 from longrein.rollout.serialize import plain
 from longrein.rollout.summary import Cell
-from longrein.train.buffer import RowBuffer
-from longrein.train.messages import Ended, EvalDone, GroupDone, Metrics, Note, Ready
-from longrein.train.state import TrainState
+from longrein.training.buffer import RowBuffer
+from longrein.training.messages import Ended, EvalDone, GroupDone, Metrics, Note, Ready
+from longrein.training.state import TrainState
 
-CHILD: tuple[str, ...] = (sys.executable, "-m", "longrein.train.child")
+CHILD: tuple[str, ...] = (sys.executable, "-m", "longrein.training.child")
 STOP_TIMEOUT_S = 30.0
 STALE_AFTER_S = 300.0
 # accelerate in the child must not take itself for a rank of the trainer's group.
