@@ -1,0 +1,226 @@
+"""The grader's side of the fork server: start it, hand it programs, run cases, read what they printed."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+import threading
+import weakref
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal
+
+from attrs import frozen
+
+from longrein.errors import SandboxError
+from longrein_deepcoder.forkserver import lr_wire as wire
+
+FOLDER = Path(__file__).parent / "forkserver"
+PRELOAD = (
+    "array", "bisect", "cmath", "collections", "contextlib", "copy", "dataclasses", "datetime", "decimal", "enum", "fractions", "functools",
+    "heapq", "io", "itertools", "json", "math", "operator", "queue", "random", "re", "statistics", "string", "threading", "time", "typing",
+)
+ENVIRONMENT = {
+    "PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8", "HOME": "/box/tmp", "TMPDIR": "/box/tmp", "PYTHONHASHSEED": "0",
+    "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1",
+}
+
+
+@frozen
+class Limits:
+    """Limits of one case. CPU time decides; wall time only guards against programs that sleep."""
+
+    cpu_s: float
+    wall_s: float
+    memory_mb: int
+    output_kb: int
+    disk_mb: int
+    max_processes: int
+
+
+@frozen
+class Run:
+    """What one case left behind, read when all its processes were dead."""
+
+    exit_code: int
+    """Negative: killed by that signal."""
+    ended_by: str
+    """"cpu", "wall" or "memory" when a limit ended it, else empty."""
+    compiled: bool
+    stdout: bytes
+    stderr: bytes
+    result: bytes | None
+    """The serialized value of a call, None for programs that read standard input."""
+    cpu_s: float
+    wall_s: float
+    memory_mb: float
+
+
+class ForkServer:
+    """A warm interpreter in its own process and, where the system allows it, in its own namespaces.
+
+    Safe to use from several threads. Everything it started ends with it, and with this process.
+
+    Args:
+        python: the interpreter that runs the programs.
+        isolation: "namespaces", "processes", or "auto" for the first that works.
+
+    Raises:
+        SandboxError: the server cannot be started.
+    """
+
+    def __init__(self, python: Path, isolation: Literal["auto", "namespaces", "processes"]) -> None:
+        self._lock = threading.Lock()
+        self.python_version = ""
+        self.isolation = ""
+        self._folder = Path(tempfile.mkdtemp(prefix="longrein-grade-"))
+        self._sock: socket.socket | None = None
+        tried = ["namespaces", "processes"] if isolation == "auto" else [isolation]
+        problems = []
+        for name in tried:
+            try:
+                self._start(python, name)
+                break
+            except SandboxError as error:
+                problems.append(str(error))
+        else:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            raise SandboxError("; ".join(problems))
+        self.close = weakref.finalize(self, _close, self._process, self._sock, self._folder)
+
+    def _start(self, python: Path, isolation: str) -> None:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        root = self._folder / "root"
+        root.mkdir(exist_ok=True)
+        settings = {"preload": PRELOAD, "boxed": isolation == "namespaces", "prefixes": prefixes(python), "root": str(root)}
+        log = os.memfd_create("longrein-forkserver-log")
+        with theirs:
+            process = subprocess.Popen(
+                [str(python), "-sBP", str(FOLDER), str(theirs.fileno()), json.dumps(settings)], pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=log, env=ENVIRONMENT, cwd="/", start_new_session=True,
+            )
+        hello, _ = wire.receive(ours)
+        text = wire.read_all(log).decode(errors="replace").strip()
+        os.close(log)
+        if hello is None:
+            ours.close()
+            process.wait()
+            raise SandboxError(f"the grader's process ({isolation}) did not start: {text.splitlines()[-1] if text else process.returncode}")
+        self._process, self._sock = process, ours
+        self.isolation, self.python_version = isolation, hello["python"]
+
+    @contextmanager
+    def program(self, files: Mapping[str, bytes], *, kind: str, fn_name: str | None, limits: Limits) -> Iterator[Program]:
+        """Give a program its box; everything in it ends with the context.
+
+        Args:
+            files: path below the working folder to content; holds solution.py.
+        """
+        folder = Path(tempfile.mkdtemp(dir=self._folder)) if self.isolation == "processes" else None
+        request = {"kind": kind, "fn_name": fn_name, "folder": str(folder), **_plain(limits)}
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        code = os.memfd_create("code", os.MFD_ALLOW_SEALING)
+        archive = memory_file(pack(files))
+        try:
+            with theirs, self._lock:
+                assert self._sock is not None
+                wire.send(self._sock, request, (theirs.fileno(), archive, code))
+            yield Program(ours, code, is_call=kind == "call")
+        except OSError as error:
+            raise SandboxError(f"the grader's process is gone: {error}") from error
+        finally:
+            ours.close()
+            os.close(code)
+            os.close(archive)
+            if folder is not None:
+                shutil.rmtree(folder, ignore_errors=True)
+
+    def __enter__(self) -> ForkServer:
+        return self
+
+    def __exit__(self, _type: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None) -> None:
+        self.close()
+
+
+def _close(process: subprocess.Popen[bytes], sock: socket.socket, folder: Path) -> None:
+    sock.close()
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(5)
+    if process.poll() is None:
+        process.kill()
+        process.wait()
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+class Program:
+    """A program in its box; `run` runs one case after the other."""
+
+    def __init__(self, control: socket.socket, code: int, *, is_call: bool) -> None:
+        self._control, self._code, self._is_call = control, code, is_call
+
+    def run(self, stdin: bytes, arguments: Sequence[Any] = ()) -> Run:
+        """Run one case.
+
+        Args:
+            stdin: what the program reads.
+            arguments: for a call, the arguments (plain data).
+
+        Raises:
+            SandboxError: trouble of the grader's own; says nothing about the program.
+        """
+        fds = [memory_file(stdin), os.memfd_create("stdout"), os.memfd_create("stderr")]
+        if self._is_call:
+            fds += [memory_file(json.dumps(arguments).encode()), os.memfd_create("result")]
+        try:
+            wire.send(self._control, {}, tuple(fds))
+            reply, _ = wire.receive(self._control)
+            if reply is None or "trouble" in reply:
+                raise SandboxError(reply["trouble"] if reply else "the program's init ended unexpectedly")
+            return Run(
+                exit_code=reply["exit"], ended_by=reply["ended_by"], compiled=bool(fcntl.fcntl(self._code, fcntl.F_GET_SEALS)),
+                stdout=wire.read_all(fds[1]), stderr=wire.read_all(fds[2]), result=wire.read_all(fds[4]) if self._is_call else None,
+                cpu_s=reply["cpu_s"], wall_s=reply["wall_s"], memory_mb=reply["memory_mb"],
+            )
+        except OSError as error:
+            raise SandboxError(f"the program's init cannot be reached: {error}") from error
+        finally:
+            for fd in fds:
+                os.close(fd)
+
+
+def memory_file(content: bytes) -> int:
+    """Return a descriptor of a file in memory that nobody can change any more, at its beginning."""
+    fd = os.memfd_create("input", os.MFD_ALLOW_SEALING)
+    view = memoryview(content)
+    while view:
+        view = view[os.write(fd, view) :]
+    os.lseek(fd, 0, os.SEEK_SET)
+    fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE)
+    return fd
+
+
+def pack(files: Mapping[str, bytes]) -> bytes:
+    """Return the archive that an init unpacks: a line of JSON [[path, size], ...], then the contents."""
+    head = json.dumps([[name, len(content)] for name, content in files.items()]).encode()
+    return b"\n".join((head, b"".join(files.values())))
+
+
+def prefixes(python: Path) -> list[str]:
+    """Return the folders that an interpreter needs besides the system's: its venv and its base prefix."""
+    found = subprocess.run(
+        [str(python), "-sP", "-c", "import sys; print(sys.prefix); print(sys.base_prefix)"], capture_output=True, text=True, check=True,
+    ).stdout.split("\n")
+    return sorted({path for path in found if path and not path.startswith("/usr")} | {str(FOLDER)})
+
+
+def _plain(limits: Limits) -> dict[str, Any]:
+    return {name: getattr(limits, name) for name in ("cpu_s", "wall_s", "memory_mb", "output_kb", "disk_mb", "max_processes")}
+
+

@@ -1,0 +1,112 @@
+"""Boxes: the server's read-only view of the system, and fresh namespaces for each program."""
+
+import errno
+import os
+from pathlib import Path
+
+import lr_libc as libc
+
+WORK, TMP = "/box/work", "/box/tmp"
+SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc/alternatives", "/etc/ld.so.cache", "/etc/localtime")
+DEVICES = ("null", "zero", "full", "random", "urandom")
+NOBODY = 65534
+INSIDE_ID = 1000
+ETC = {"passwd": f"user:x:{INSIDE_ID}:{INSIDE_ID}:user:/tmp:/bin/sh\n", "group": f"user:x:{INSIDE_ID}:\n", "hosts": "127.0.0.1 localhost\n"}
+
+
+def enter_system(new: str, prefixes: list[str]) -> None:
+    """Put this process before a read-only root, made at the empty folder `new`, of system folders and Python's `prefixes` only.
+
+    As root the process becomes an ordinary user afterwards: the kernel exempts root from the limit on processes.
+    """
+    root = os.geteuid() == 0
+    if root:
+        libc.unshare(libc.CLONE_NEWNS)
+    else:
+        _unshare_as_user(libc.CLONE_NEWNS, os.geteuid(), os.getegid())
+    libc.mount("none", "/", "", libc.MS_REC | libc.MS_PRIVATE)
+    libc.mount("root", new, "tmpfs", libc.MS_NOSUID | libc.MS_NODEV, "mode=755,size=1m")
+    for path in [*SYSTEM, *prefixes]:
+        _bind(path, new)
+    for name in ("proc", "dev", "etc", "old", WORK[1:], TMP[1:]):
+        Path(new, name).mkdir(parents=True, exist_ok=True)
+    if not Path(new, "tmp").exists():
+        Path(new, "tmp").symlink_to(TMP)
+    for name in DEVICES:
+        Path(new, "dev", name).touch()
+        libc.mount(f"/dev/{name}", f"{new}/dev/{name}", "", libc.MS_BIND)
+    for name, target in {"fd": "/proc/self/fd", "stdin": "fd/0", "stdout": "fd/1", "stderr": "fd/2", "shm": TMP}.items():
+        Path(new, "dev", name).symlink_to(target)
+    for name, text in ETC.items():
+        Path(new, "etc", name).write_text(text)
+    libc.mount("/proc", f"{new}/proc", "", libc.MS_BIND | libc.MS_REC)
+    libc.pivot_root(new, f"{new}/old")
+    os.chdir("/")
+    libc.umount("/old")
+    os.rmdir("/old")
+    libc.mount("none", "/", "", libc.MS_REMOUNT | libc.MS_BIND | libc.MS_RDONLY | libc.MS_NOSUID | libc.MS_NODEV)
+    if root:
+        os.setgroups([])
+        os.setresgid(NOBODY, NOBODY, NOBODY)
+        os.setresuid(NOBODY, NOBODY, NOBODY)
+        libc.prctl(libc.PR_SET_DUMPABLE, 1)
+
+
+def _bind(path: str, new: str) -> None:
+    source, target = Path(path), Path(new + path)
+    if source.is_symlink():
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.symlink_to(os.readlink(source))
+    elif source.exists():
+        if source.is_dir():
+            target.mkdir(parents=True, exist_ok=True)
+        else:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.touch()
+        libc.mount(path, str(target), "", libc.MS_BIND)
+        _read_only(str(target))
+
+
+def _read_only(target: str) -> None:
+    """Remount a bind read-only, keeping the flags that a user namespace may not clear."""
+    kept = os.statvfs(target).f_flag & (libc.MS_NOSUID | libc.MS_NODEV | libc.MS_NOEXEC | os.ST_NOATIME | os.ST_RELATIME)
+    flags = kept & (libc.MS_NOSUID | libc.MS_NODEV | libc.MS_NOEXEC)
+    libc.mount("none", target, "", libc.MS_REMOUNT | libc.MS_BIND | libc.MS_RDONLY | libc.MS_NOSUID | flags)
+
+
+def _unshare_as_user(flags: int, uid: int, gid: int) -> None:
+    libc.unshare(libc.CLONE_NEWUSER | flags)
+    Path("/proc/self/setgroups").write_text("deny")
+    Path("/proc/self/uid_map").write_text(f"{INSIDE_ID} {uid} 1")
+    Path("/proc/self/gid_map").write_text(f"{INSIDE_ID} {gid} 1")
+
+
+def enter_program() -> None:
+    """Move into fresh namespaces; the next child is their init."""
+    flags = libc.CLONE_NEWNS | libc.CLONE_NEWPID | libc.CLONE_NEWNET | libc.CLONE_NEWIPC | libc.CLONE_NEWUTS
+    _unshare_as_user(flags, os.geteuid(), os.getegid())
+
+
+def mount_private(disk_mb: int) -> None:
+    """Give the init its own /proc, /tmp and /work."""
+    try:
+        libc.mount("proc", "/proc", "proc", libc.MS_NOSUID | libc.MS_NODEV | libc.MS_NOEXEC)
+    except OSError as error:
+        if error.errno not in (errno.EPERM, errno.EACCES):
+            raise
+        libc.mount("none", "/proc", "tmpfs", libc.MS_RDONLY, "size=4k")
+    for target in (WORK, TMP):
+        mount_disk(target, disk_mb)
+
+
+def mount_disk(target: str, disk_mb: int) -> None:
+    """Mount an empty folder in memory with a bound on size and number of files."""
+    libc.mount("disk", target, "tmpfs", libc.MS_NOSUID | libc.MS_NODEV, f"size={disk_mb}m,nr_inodes=16k,mode=777")
+
+
+def empty_disk(target: str, disk_mb: int) -> None:
+    """Replace what a program left in `target`, whatever it is, by an empty folder."""
+    libc.umount(target)
+    mount_disk(target, disk_mb)
+
+

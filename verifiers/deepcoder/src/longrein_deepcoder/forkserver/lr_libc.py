@@ -1,0 +1,57 @@
+"""The system calls that Python 3.11 does not wrap."""
+
+import ctypes
+import os
+
+CLONE_NEWNS, CLONE_NEWIPC, CLONE_NEWUTS = 0x00020000, 0x08000000, 0x04000000
+CLONE_NEWUSER, CLONE_NEWPID, CLONE_NEWNET = 0x10000000, 0x20000000, 0x40000000
+MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_REMOUNT, MS_BIND, MS_REC, MS_PRIVATE = 1, 2, 4, 8, 32, 4096, 16384, 1 << 18
+MNT_DETACH = 2
+PR_SET_DUMPABLE, PR_SET_SECCOMP, PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 4, 22, 36, 38
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def _check(result: int, what: str) -> int:
+    if result < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"{what}: {os.strerror(number)}")
+    return result
+
+
+def unshare(flags: int) -> None:
+    """Move the calling process into new namespaces."""
+    _check(_libc.unshare(ctypes.c_int(flags)), "unshare")
+
+
+def mount(source: str, target: str, kind: str = "", flags: int = 0, data: str = "") -> None:
+    """mount(2)."""
+    _check(
+        _libc.mount(source.encode(), target.encode(), kind.encode() or None, ctypes.c_ulong(flags), data.encode() or None),
+        f"mount {target}",
+    )
+
+
+def umount(target: str) -> None:
+    """Detach a mount."""
+    _check(_libc.umount2(target.encode(), ctypes.c_int(MNT_DETACH)), f"umount {target}")
+
+
+def pivot_root(new: str, old: str) -> None:
+    """pivot_root(2)."""
+    number = {"x86_64": 155, "aarch64": 41}[os.uname().machine]
+    _check(_libc.syscall(ctypes.c_long(number), new.encode(), old.encode()), "pivot_root")
+
+
+def prctl(option: int, value: int, pointer: "ctypes._Pointer | None" = None) -> None:  # type: ignore[type-arg]
+    """prctl(2) with one or two arguments."""
+    _check(_libc.prctl(ctypes.c_int(option), ctypes.c_ulong(value), pointer or ctypes.c_ulong(0), 0, 0), f"prctl {option}")
+
+
+_CAP_HEADER = (ctypes.c_uint32 * 2)(0x20080522, 0)
+_NO_CAPS = (ctypes.c_uint32 * 6)()
+
+
+def drop_capabilities() -> None:
+    """Give up every capability for good."""
+    _check(_libc.capset(_CAP_HEADER, _NO_CAPS), "capset")

@@ -1,0 +1,62 @@
+"""The server's loop: one process for each program, which becomes the init of a box and forks the cases."""
+
+import gc
+import importlib
+import json
+import os
+import signal
+import socket
+import sys
+from typing import Any
+
+import lr_box
+import lr_case
+import lr_init
+import lr_libc as libc
+import lr_wire as wire
+
+OURS = ("lr_box", "lr_case", "lr_init", "lr_libc", "lr_seccomp", "lr_server", "lr_wire")
+
+
+def serve(fd: int, settings_text: str) -> lr_case.Case:
+    """Answer requests for programs; return in each process that is to run a case, and nowhere else."""
+    settings = json.loads(settings_text)
+    startup = frozenset(sys.modules)
+    for name in settings["preload"]:
+        importlib.import_module(name)
+    libc.prctl(libc.PR_SET_CHILD_SUBREAPER, 1)
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    if settings["boxed"]:
+        lr_box.enter_system(settings["root"], settings["prefixes"])
+    libc.prctl(libc.PR_SET_NO_NEW_PRIVS, 1)
+    lr_case.hide_server(OURS, startup)
+    gc.collect()
+    gc.freeze()
+    sock = socket.socket(fileno=fd)
+    wire.send(sock, {"ready": True, "python": sys.version.split()[0]})
+    while True:
+        request, fds = wire.receive(sock)
+        if request is None:
+            os._exit(0)
+        pid = os.fork()
+        if pid == 0:
+            sock.close()
+            return _start_init(request, fds, settings["boxed"])
+        for each in fds:
+            os.close(each)
+
+
+def _start_init(request: dict[str, Any], fds: list[int], boxed: bool) -> lr_case.Case:
+    """Make the box and its init; every failure goes to the grader as a message."""
+    control = socket.socket(fileno=fds[0])
+    try:
+        if boxed:
+            lr_box.enter_program()
+            if os.fork():
+                os._exit(0)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        init = lr_init.Init(control, request, archive=fds[1], code=fds[2], boxed=boxed)
+    except BaseException as error:
+        wire.send(control, {"trouble": f"{type(error).__name__}: {error}"})
+        os._exit(1)
+    return init.run()

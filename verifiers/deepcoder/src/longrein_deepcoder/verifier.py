@@ -1,0 +1,148 @@
+"""The verifier "deepcoder": runs solution.py on each case in a process apart and decides here."""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+from attrs import field, frozen, validators
+
+from longrein.errors import SandboxError
+from longrein.model import CaseResult, Verdict
+from longrein.verifier import Verifier
+from longrein_deepcoder.forked import ForkServer, Limits, Program, Run
+from longrein_deepcoder.judge import judge
+from longrein_deepcoder.prompt import SOLUTION
+from longrein_deepcoder.rows import ConfigName, Rejected, normalise
+
+positive = validators.gt(0)
+
+
+@frozen
+class DeepCoderVerifierOptions:
+    """Options of the verifier: limits of one case, and where programs run."""
+
+    cpu_s: float = field(default=6.0, validator=positive)
+    """CPU seconds of all processes of a case; this decides."""
+    wall_s: float = field(default=60.0, validator=positive)
+    """Guard against programs that sleep."""
+    memory_mb: int = field(default=1024, validator=positive)
+    output_kb: int = field(default=16384, validator=positive)
+    """Of standard output, and of any file that a program writes."""
+    disk_mb: int = field(default=64, validator=positive)
+    max_processes: int = field(default=64, validator=positive)
+    """Processes and threads of a case."""
+    python: Path | None = None
+    """The interpreter that runs the programs; default: the one that runs longrein."""
+    isolation: Literal["auto", "namespaces", "processes"] = "auto"
+
+    @property
+    def limits(self) -> Limits:
+        """The limits of one case."""
+        return Limits(self.cpu_s, self.wall_s, self.memory_mb, self.output_kb, self.disk_mb, self.max_processes)
+
+
+class DeepCoderVerifier(Verifier):
+    """Grades stdin and call rows. One object may grade from several threads at once."""
+
+    name: ClassVar[str] = "deepcoder"
+    Options: ClassVar[type] = DeepCoderVerifierOptions
+    options: DeepCoderVerifierOptions
+
+    def __init__(self, options: DeepCoderVerifierOptions | None = None) -> None:
+        super().__init__(options)
+        self._server: ForkServer | None = None
+        self._starting = threading.Lock()
+        self._slots = threading.BoundedSemaphore(os.cpu_count() or 1)
+
+    def grade(self, hidden: Mapping[str, Any], workspace: Path) -> Verdict:
+        """Grade `workspace`/solution.py on the cases of `hidden` (normal form)."""
+        details = {key: hidden[key] for key in ("kind", "compare", "public", "graded") if key in hidden}
+        files = read_workspace(workspace)
+        if not files.get(SOLUTION, b"").strip():
+            return _verdict([CaseResult("no_solution", f"{SOLUTION} is missing or empty")] * len(hidden["cases"]), details)
+        try:
+            server = self._ready()
+            details.update(isolation=server.isolation, python=server.python_version)
+            with self._slots, server.program(
+                files, kind=hidden["kind"], fn_name=hidden["fn_name"], limits=self.options.limits
+            ) as program:
+                return _verdict(_cases(program, hidden, self.options.limits), details)
+        except (SandboxError, OSError) as error:
+            self.close()
+            return Verdict.unscorable(f"grader: {error}", **details)
+
+    def close(self) -> None:
+        """End the fork server; the next grade starts another."""
+        with self._starting:
+            if self._server is not None:
+                self._server.close()
+                self._server = None
+
+    def _ready(self) -> ForkServer:
+        with self._starting:
+            if self._server is None:
+                self._server = ForkServer(self.options.python or Path(sys.executable), self.options.isolation)
+            return self._server
+
+
+def grade_row(
+    config: ConfigName, row: Mapping[str, Any], workspace: Path, options: DeepCoderVerifierOptions | None = None
+) -> dict[str, Any]:
+    """Grade all cases of a row, public ones included.
+
+    Returns:
+        {"status": "passed" | "failed" | "unscorable" | "rejected", "score": number or None, "reason": ..., "cases": [{"status": ...}],
+        "details": {...}}.
+    """
+    try:
+        normal = normalise(config, row)
+    except Rejected as error:
+        return {"status": "rejected", "score": None, "reason": str(error), "cases": [], "details": {}}
+    verifier = DeepCoderVerifier(options)
+    try:
+        verdict = verifier.grade(normal.hidden(normal.cases), workspace)
+    finally:
+        verifier.close()
+    cases = [{name: value for name in CaseResult.__slots__ if not name.startswith("_") and (value := getattr(case, name)) not in ("", None)}
+             for case in verdict.cases]
+    return {"status": verdict.status, "score": verdict.score, "reason": verdict.reason, "cases": cases, "details": verdict.details}
+
+
+def read_workspace(folder: Path) -> dict[str, bytes]:
+    """Return path to content of the regular files below `folder`; links, pipes and devices are left out."""
+    files: dict[str, bytes] = {}
+    for parent, folders, names in os.walk(folder):
+        folders.sort()
+        for name in sorted(names):
+            path = Path(parent, name)
+            if stat.S_ISREG(path.lstat().st_mode):
+                files[str(path.relative_to(folder))] = path.read_bytes()
+    return files
+
+
+def _cases(program: Program, hidden: Mapping[str, Any], limits: Limits) -> list[CaseResult]:
+    results: list[CaseResult] = []
+    for case in hidden["cases"]:
+        is_call = hidden["kind"] == "call"
+        run: Run = program.run(b"" if is_call else case["input"].encode("utf-8", "surrogatepass"), case["input"] if is_call else ())
+        results.append(judge(run, case["output"], hidden["compare"], limits))
+        if not run.compiled:
+            return results[:1] * len(hidden["cases"])
+    return results
+
+
+def _verdict(cases: list[CaseResult], details: dict[str, Any]) -> Verdict:
+    passed = sum(case.status == "passed" for case in cases)
+    if not cases:
+        return Verdict.unscorable("no cases to grade", **details)
+    if passed == len(cases):
+        return Verdict("passed", 1.0, f"all {passed} cases passed", tuple(cases), details)
+    first = next(case for case in cases if case.status != "passed")
+    reason = f"{passed} of {len(cases)} cases passed; first failure: {first.status}" + (f", {first.detail}" if first.detail else "")
+    return Verdict("failed", passed / len(cases), reason, tuple(cases), details)
