@@ -41,7 +41,7 @@ async def test_the_first_example_works(tmp_path: Path) -> None:
     ended = SessionResult("s", "aider", Outcome("completed"), Trajectory())
     rollout = Rollout("r", "g", "aider", "practice", "t", "d", 0, 0, ended, Verdict("passed", 1.0), (Action("run"),))
     reward = await host.compute_reward(rollout, Binary(), [])
-    assert reward == Reward(1.1, {"passed": 1.0, "short": 0.1}, decided_by="plugin:./my_rewards.py")
+    assert reward == Reward(1.1, {"passed": 1.0, "short": 0.1}, decided_by="plugin:my_rewards.py")
 
 
 def test_the_stated_version_is_the_real_one() -> None:

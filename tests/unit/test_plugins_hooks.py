@@ -160,7 +160,7 @@ def test_a_bad_launch_override_is_a_finding_and_the_adapter_decides(load: Load, 
     host = load(f"@hookimpl\ndef longrein_launch_agent(session):\n    {body}")
     findings: list[Finding] = []
     assert host.launch(Scripted(plan=LaunchPlan(["own"])), session(), findings).argv == ["own"]
-    assert [finding.source for finding in findings] == ["plugin:./a.py"]
+    assert [finding.source for finding in findings] == ["plugin:a.py"]
     assert findings[0].message.startswith(message)
 
 
@@ -195,7 +195,7 @@ def test_longrein_classify_turn_sees_the_proposal_and_the_first_answer_decides(l
         """,
         "@hookimpl\ndef longrein_classify_turn(): return TurnLabel('discarded', 'never asked')",
     )
-    assert classify(host, label=AUX) == (TurnLabel("context", "scripted, aux, train, 1"), "plugin:./b.py", [])
+    assert classify(host, label=AUX) == (TurnLabel("context", "scripted, aux, train, 1"), "plugin:b.py", [])
 
 
 @pytest.mark.parametrize(
@@ -211,14 +211,14 @@ def test_a_bad_classifier_is_a_finding_and_the_proposal_stands(load: Load, body:
     host = load(f"@hookimpl\ndef longrein_classify_turn():\n    {body}")
     label, by, findings = classify(host)
     assert (label, by) == (TRAIN, "structure")
-    assert [finding.source for finding in findings] == ["plugin:./a.py"]
+    assert [finding.source for finding in findings] == ["plugin:a.py"]
     assert findings[0].message.startswith(message)
 
 
 def test_an_async_classifier_is_a_finding(load: Load) -> None:
     host = load("@hookimpl\nasync def longrein_classify_turn(): return TurnLabel('aux', 'late')")
     assert classify(host) == (TRAIN, "structure", [
-        Finding("plugin:./a.py", "longrein_classify_turn answered with a coroutine; this hook must not be async")
+        Finding("plugin:a.py", "longrein_classify_turn answered with a coroutine; this hook must not be async")
     ])
 
 
@@ -253,7 +253,7 @@ async def test_longrein_compute_reward_decides_before_the_configured_reward(load
         f"@hookimpl\n{kind} longrein_compute_reward(rollout): return Reward(2, {{'bonus': 2.0}}, decided_by='me')",
     )
     findings: list[Finding] = []
-    assert await host.compute_reward(rollout(), Binary(), findings) == Reward(2.0, {"bonus": 2.0}, decided_by="plugin:./b.py")
+    assert await host.compute_reward(rollout(), Binary(), findings) == Reward(2.0, {"bonus": 2.0}, decided_by="plugin:b.py")
     assert findings == []
 
 
@@ -283,7 +283,7 @@ async def test_a_bad_reward_override_is_a_finding_and_the_default_decides(load: 
     host = load(f"@hookimpl\n{kind} longrein_compute_reward():\n    {body}")
     findings: list[Finding] = []
     assert await host.compute_reward(rollout(), Binary(), findings) == Reward(1.0, {"passed": 1.0}, decided_by="reward:binary")
-    assert [finding.source for finding in findings] == ["plugin:./a.py"]
+    assert [finding.source for finding in findings] == ["plugin:a.py"]
     assert findings[0].message.startswith(message)
 
 
@@ -308,8 +308,8 @@ async def test_longrein_score_group_answers_for_every_rollout(load: Load, kind: 
     )
     findings: list[Finding] = []
     assert await host.score_group(GROUP, REWARDS, findings) == {
-        "r0": Reward(0.5, {"above": 0.5}, decided_by="plugin:./b.py"),
-        "r1": Reward(-0.5, {"above": -0.5}, decided_by="plugin:./b.py"),
+        "r0": Reward(0.5, {"above": 0.5}, decided_by="plugin:b.py"),
+        "r1": Reward(-0.5, {"above": -0.5}, decided_by="plugin:b.py"),
         "r2": REWARDS["r2"],
     }
     assert findings == []
@@ -333,7 +333,7 @@ async def test_an_answer_that_does_not_cover_the_group_makes_it_unscorable(load:
     assert set(rewards) == {"r0", "r1", "r2"}
     assert {reward.value for reward in rewards.values()} == {None}
     assert {reward.reason for reward in rewards.values()} == {f"group is unscorable: longrein_score_group answered {message}"}
-    assert findings == [Finding("plugin:./a.py", f"longrein_score_group answered {message}")]
+    assert findings == [Finding("plugin:a.py", f"longrein_score_group answered {message}")]
 
 
 @pytest.mark.parametrize(
@@ -356,7 +356,7 @@ async def test_an_unscorable_rollout_gets_no_number_from_its_group(load: Load) -
     findings: list[Finding] = []
     rewards = await host.score_group(GROUP, REWARDS, findings)
     assert [rewards[i].value for i in ("r0", "r1", "r2")] == [0.0, 0.0, None]
-    assert findings == [Finding("plugin:./a.py", "longrein_score_group answered 0.0 for r2, which is unscorable (grader broke)")]
+    assert findings == [Finding("plugin:a.py", "longrein_score_group answered 0.0 for r2, which is unscorable (grader broke)")]
 
 
 # longrein_rollout_finished
@@ -373,7 +373,7 @@ async def test_longrein_rollout_finished_tells_every_observer(load: Load, tmp_pa
     findings: list[Finding] = []
     await host.rollout_finished(rollout(), findings)
     assert seen.read_text(encoding="utf-8") == "r0r0"
-    assert [finding.source for finding in findings] == ["plugin:./b.py"]
+    assert [finding.source for finding in findings] == ["plugin:b.py"]
     assert findings[0].message.startswith("longrein_rollout_finished raised OSError: disk full")
 
 

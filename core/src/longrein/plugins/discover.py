@@ -49,19 +49,22 @@ def installed(manager: pluggy.PluginManager) -> list[PluginInfo]:
     return infos
 
 
-def named(manager: pluggy.PluginManager, word: str, folder: Path, known: Sequence[PluginInfo]) -> PluginInfo:
+def resolved(word: str, folder: Path) -> str:
+    """Return a name of `[plugins] use` that holds in every folder: that of a file becomes its whole path."""
+    return str((folder / word).resolve()) if word.endswith(".py") or "/" in word else word
+
+
+def named(manager: pluggy.PluginManager, word: str, known: Sequence[PluginInfo]) -> PluginInfo:
     """Register the module or file that a config names and that no entry point gave.
 
     Raises:
         PluginError: there is no such module or file; a broken one comes back as failed.
     """
-    if word.endswith(".py") or "/" in word:
-        path = (folder / word).resolve()
-        if same := next((info for info in known if info.origin == str(path)), None):
-            raise PluginError(f"[plugins] use: {word!r} is the file that {same.name!r} names already")
+    if "/" in word:
+        path = Path(word)
         if not path.is_file():
-            raise PluginError(f"[plugins] use: there is no file {path} ({word!r} is looked up from the config's folder)")
-        return register(manager, PluginInfo(word, "file", str(path)), functools.partial(_run_file, path, word))
+            raise PluginError(f"[plugins] use: there is no file {path}; files are looked up from the config's folder")
+        return register(manager, PluginInfo(path.name, "file", word), functools.partial(_run_file, path))
     try:
         exists = importlib.util.find_spec(word) is not None
     except (ImportError, ValueError):
@@ -77,6 +80,8 @@ def named(manager: pluggy.PluginManager, word: str, folder: Path, known: Sequenc
 
 def register(manager: pluggy.PluginManager, info: PluginInfo, load: Callable[[], Any]) -> PluginInfo:
     """Load a plugin and register it with pluggy; whatever goes wrong makes it failed."""
+    if manager.has_plugin(info.name):
+        return failed(info, f"another plugin is named {info.name!r}; rename this one")
     try:
         plugin = load()
     except ESCAPES as error:
@@ -140,9 +145,9 @@ def _of_point(point: EntryPoint) -> PluginInfo:
     )
 
 
-def _run_file(path: Path, word: str) -> ModuleType:
+def _run_file(path: Path) -> ModuleType:
     # A name of its own in sys.modules: attrs and pickle look classes up by their module.
-    name = "longrein_file_" + re.sub(r"\W", "_", word)
+    name = "longrein_file_" + re.sub(r"\W", "_", path.stem)
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
     assert spec.loader is not None

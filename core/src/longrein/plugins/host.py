@@ -49,8 +49,9 @@ class PluginHost:
 
     plugins: tuple[PluginInfo, ...]
     use: tuple[str, ...]
-    """What the config names, in order; children load the same."""
+    """What the config names, in order, files by their whole path: children and resumed runs load the same with it."""
     folder: Path
+    """The config's folder."""
     _registry: Registry
     _overrides: Mapping[str, Sequence[Override]]
     """Hook to those that take part, in order."""
@@ -69,13 +70,14 @@ class PluginHost:
         manager = pluggy.PluginManager(hookspecs.PROJECT)
         manager.add_hookspecs(hookspecs)
         infos = discover.installed(manager)
-        for word in use:
+        words = [discover.resolved(word, folder) for word in use]
+        for word in words:
             if not any(info.answers_to(word) for info in infos):
-                infos.append(discover.named(manager, word, folder, infos))
+                infos.append(discover.named(manager, word, infos))
         registry, infos = collect(manager, infos)
-        active = _active(use, infos)
+        active = _active(words, infos)
         infos = [attrs.evolve(info, active=info.name in active) for info in infos]
-        return cls(tuple(infos), tuple(use), folder, registry, {hook: _overrides(manager, hook, active) for hook in hookspecs.OVERRIDES})
+        return cls(tuple(infos), tuple(words), folder, registry, {hook: _overrides(manager, hook, active) for hook in hookspecs.OVERRIDES})
 
     def names(self, kind: str) -> list[str]:
         """Return the registered names of a kind: agent, verifier, taskset, reward or sandbox."""

@@ -15,7 +15,7 @@ class PluginInfo:
     """A plugin as `longrein plugins` lists it."""
 
     name: str
-    """Entry-point name, or the module or file as the config names it."""
+    """Entry-point name, module name, or file name."""
     kind: Literal["installed", "module", "file"]
     """Found through its entry point, or imported or read because the config names it."""
     origin: str
@@ -35,11 +35,12 @@ class PluginInfo:
     def answers_to(self, word: str) -> bool:
         """Return whether `word` in a config or in LONGREIN_PLUGINS_DISABLE means this plugin.
 
-        It does when it is the plugin's name, its distribution, its module, or a package above its module.
+        It does when it is the plugin's name, its distribution, its module, a package above its module, or its file's path.
         """
         return (
             word == self.name
-            or (self.kind != "file" and (word == self.origin or self.origin.startswith(f"{word}.")))
+            or word == self.origin
+            or (self.kind != "file" and self.origin.startswith(f"{word}."))
             or (self.distribution is not None and _canonical(word) == _canonical(self.distribution))
         )
 

@@ -51,31 +51,32 @@ def collect(manager: pluggy.PluginManager, infos: Sequence[PluginInfo]) -> tuple
         The registry, and `infos` with what each provides; plugins that gave something unfit or a name that another
         gave too are failed. longrein's own plugin stays, without that name.
     """
-    given: dict[str, dict[Key, type]] = {}
+    given: list[dict[Key, type]] = []
     after = []
     for info in infos:
+        keys: dict[Key, type] = {}
         if info.state == "ok":
             try:
-                given[info.name] = _classes(manager, info.name)
+                keys = _classes(manager, info.name)
             except Unfit as error:
                 info = failed(info, str(error))
-        after.append(info)
+        given.append(keys)
+        after.append(attrs.evolve(info, provides=tuple(" ".join(key) for key in keys)))
     givers: dict[Key, list[PluginInfo]] = defaultdict(list)
-    for info in after:
-        for key in given.get(info.name, {}):
+    for info, keys in zip(after, given, strict=True):
+        for key in keys:
             givers[key].append(info)
     shared = {key: _conflict(key, who) for key, who in givers.items() if len(who) > 1}
     classes: dict[Key, type] = {}
-    lost: dict[Key, str] = dict(shared)
-    for index, info in enumerate(after):
-        keys = given.get(info.name, {})
+    lost: dict[Key, str] = {}
+    for index, keys in enumerate(given):
         conflict = next((shared[key] for key in keys if key in shared), None)
-        after[index] = attrs.evolve(info, provides=tuple(" ".join(key) for key in keys))
-        if conflict and info.origin != BUILTIN:
+        if conflict and after[index].origin != BUILTIN:
+            lost |= dict.fromkeys(keys, f"plugin {after[index]} failed: {conflict}")
             after[index] = failed(after[index], conflict)
-            lost = {**dict.fromkeys(keys, f"plugin {info} failed: {conflict}"), **lost}
         else:
             classes |= {key: cls for key, cls in keys.items() if key not in shared}
+    lost |= shared
     return Registry(classes, lost), after
 
 
