@@ -10,12 +10,26 @@ from longrein.hookspecs import hookimpl
 from longrein.reward import RewardFunction
 from longrein.reward.builtin import Binary, Fraction, Shaped
 from longrein.sandbox import BubblewrapSandbox, Sandbox, SupervisorSandbox
+from longrein.tasks.folder import FolderTasks, FolderVerifier
+from longrein.verifier import TaskSet, Verifier
 
 
 @hookimpl
 def longrein_agents() -> Sequence[type[AgentAdapter]]:
     """Register the floor and the ceiling of every comparison."""
     return [Nop, Oracle]
+
+
+@hookimpl
+def longrein_verifiers() -> Sequence[type[Verifier]]:
+    """Register the verifier that runs a task folder's own command."""
+    return [FolderVerifier]
+
+
+@hookimpl
+def longrein_tasksets() -> Sequence[type[TaskSet]]:
+    """Register task folders."""
+    return [FolderTasks]
 
 
 @hookimpl
