@@ -57,12 +57,15 @@ class Histories:
 
 
 def _alike(echoed: Message, reply: Message) -> bool:
-    return _essence(echoed) == _essence(reply)
+    try:
+        return bool(reply) and _essence(echoed) == _essence(reply)
+    except (TypeError, LookupError, AttributeError):  # the agent sent a message of no known form
+        return False
 
 
 def _essence(message: Message) -> tuple[Any, ...]:
     calls = [(call["function"]["name"], _parsed(call["function"].get("arguments"))) for call in message.get("tool_calls") or []]
-    return message.get("content") or "", calls
+    return message["role"], message.get("content") or "", calls
 
 
 def _parsed(arguments: Any) -> Any:

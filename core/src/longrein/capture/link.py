@@ -58,12 +58,12 @@ class Linker:
         while stack:
             node = stack.pop()
             for child in node.children:
-                if whole.startswith(child.tokens, node.end):
+                if child.prompt_end >= len(whole) > node.end and child.tokens.startswith(whole[node.end:]):
+                    adopted.append(child)
+                elif whole.startswith(child.tokens, node.end):
                     stack.append(child)
                     if child.end <= len(prompt) and child.prompt_end < len(prompt) and _nearer(child, parent):
                         parent = child
-                elif child.prompt_end >= len(whole) > node.end and child.tokens.startswith(whole[node.end:]):
-                    adopted.append(child)
         new = Node(call_id, index, len(prompt), len(whole), whole[parent.end:], None if parent is self._root else parent)
         adopted = [child for child in adopted if child.prompt_end > len(prompt)]
         for child in adopted:
