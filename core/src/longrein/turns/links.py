@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 
 from longrein.model import ModelCall
 from longrein.turns import messages as msg
@@ -82,7 +82,7 @@ class Links:
                 self.messages.append(message)
             return known[key]
 
-        for call in self.calls:
+        for call in self._bases_first():
             kept = self.heard[call.messages_base][: call.messages_kept] if call.messages_base is not None else []
             self.heard[call.id] = heard = kept + [number(message) for message in call.messages]
             n_system = next((i for i, n in enumerate(heard) if msg.role(self.messages[n]) != "system"), len(heard))
@@ -90,6 +90,16 @@ class Links:
             self.history[call.id] = heard[n_system:]
             if call.reply and (msg.text(call.reply) or msg.tool_calls(call.reply)):
                 self.reply[call.id] = number({**call.reply, "role": "assistant"})
+
+    def _bases_first(self) -> Iterator[ModelCall]:
+        """Yield each call after the one whose messages it repeats; that one may have arrived later and ended earlier."""
+        for call in self.calls:
+            chain: list[ModelCall] = []
+            at: str | None = call.id
+            while at is not None and at not in self.heard:
+                chain.append(self.by_id[at])
+                at = chain[-1].messages_base
+            yield from reversed(chain)
 
     def _link(self, call: ModelCall) -> None:
         """Find what a call goes on from, by tokens and by messages."""
@@ -123,7 +133,7 @@ class Links:
         groups = _Groups(self.by_id)
         first: dict[Hashable, str] = {}
         for call in self.calls:
-            if call.context_ids:
+            if call.prompt_len:
                 groups.join(call.id, first.setdefault((call.parent_id, tuple(call.context_ids)), call.id))
             if history := self.history[call.id]:
                 groups.join(call.id, first.setdefault(("messages", self.family[call.id], *history), call.id))

@@ -34,9 +34,15 @@ class Quotes:
         """Return the calls whose reply a message is or has within."""
         return self._links.speakers.get(number, set()) | self.quoted.get(number, set())
 
-    def holders(self, call_id: str) -> list[ModelCall]:
-        """Return the other calls whose request holds the reply of `call_id`, as a message or within one."""
+    def holders(self, call_id: str, *, results: bool) -> list[ModelCall]:
+        """Return the other calls whose request holds the reply of `call_id`, as a message or within one.
+
+        Args:
+            results: whether tool results count.
+        """
         numbers = {n for n, calls in self.quoted.items() if call_id in calls} | {self._links.reply[call_id]}
+        if not results:
+            numbers = {n for n in numbers if msg.role(self._links.messages[n]) != "tool"}
         return [call for call in self._links.calls if call.id != call_id and not numbers.isdisjoint(self._links.heard[call.id])]
 
     def _find_quotes(self) -> None:

@@ -4,8 +4,8 @@ Whether a request has tools is no evidence: Aider never sends any, and some side
 
 1. The *main* conversation holds the task's text. Among several it goes on, is not made from what another one said, goes
    on for longest, and has the longest prompt.
-2. A conversation with the agent's kind of system prompt is the same work taken up anew (compaction, restart, rewritten
-   history) when it opens like the agent's, holds the task below a system prompt, or starts from a summary.
+2. A conversation with the agent's kind of system prompt is the same work with a rewritten history (compaction, restart)
+   when it opens like the agent's, holds the task below a system prompt, or a summary of the one begins the other.
 3. A conversation whose request is a text the agent sampled, or whose reply came back as the agent's tool result, is a
    sub-agent's.
 4. Any other conversation that goes on is agent work of its own.
@@ -16,7 +16,9 @@ All others are side calls: titles, commit messages, classifiers, summaries.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Container
+
+from attrs import frozen
 
 from longrein.model import ModelCall, PublicTask
 from longrein.turns import messages as msg
@@ -27,10 +29,24 @@ _HEAD = 200
 """Characters of the task that must be found: agents add to a prompt and cut it."""
 
 MAIN = "agent conversation"
-ANEW = "agent conversation taken up anew"
+ANEW = "agent conversation with a rewritten history"
 SPAWNED = "sub-agent: its request is what the agent said"
 RETURNED = "sub-agent: its reply came back to the agent as a tool result"
 OWN = "a conversation of its own that went on"
+
+
+@frozen
+class Handover:
+    """A summary call, the conversations that it heard and the one that starts from it."""
+
+    summary: str
+    before: set[int]
+    after: int
+
+    def joins(self, agents: Container[int]) -> set[int]:
+        """Return the conversations that are the agent's because the other side is."""
+        joined = self.before if self.after in agents else set()
+        return joined | {self.after} if any(c in agents for c in self.before) else joined
 
 
 class Roles:
@@ -43,13 +59,13 @@ class Roles:
         self._members: dict[int, list[ModelCall]] = defaultdict(list)
         for call in links.calls:
             self._members[links.conversation[call.id]].append(call)
+        self._handovers = self._find_handovers()
         self.why: dict[int, str] = {}
-        self.summaries: set[str] = set()
         if self._members:
             self.why[self._main()] = MAIN
         while found := self._more():
             self.why.update(found)
-        self.summaries = {call.id for call, _ in self._handovers()}
+        self.summaries = {h.summary for h in self._handovers if h.after in self.why}
 
     def came_back(self, call: ModelCall) -> bool:
         """Return whether a tool result is mostly this reply."""
@@ -57,7 +73,7 @@ class Roles:
 
     def aux_reason(self, call: ModelCall) -> str:
         """Say what kind of side call this is."""
-        if self._heard_agent(call):
+        if self._by_agent(self._heard(call)):
             return "side call about the agent's work; nothing went on from it"
         if self._holds_task([call]):
             return "side call about the task; nothing went on from it"
@@ -79,18 +95,18 @@ class Roles:
 
     def _derived(self, conversation: int) -> bool:
         """Return whether a conversation was asked something that another one said."""
-        asked = {s for call in self._members[conversation] for s in self._quotes.sources(call)}
-        numbers = {n for call in self._members[conversation] for n in self._links.heard[call.id]}
-        quoted = {s for n in numbers if msg.role(self._links.messages[n]) != "tool" for s in self._quotes.quoted.get(n, ())}
-        return any(self._links.conversation[source] != conversation for source in asked | quoted)
+        members = self._members[conversation]
+        numbers = {n for call in members for n in self._links.heard[call.id] if msg.role(self._links.messages[n]) != "tool"}
+        said = {s for n in numbers for s in self._quotes.speakers(n)} | {s for call in members for s in self._quotes.sources(call)}
+        return any(self._links.conversation[source] != conversation for source in said)
 
     def _more(self) -> dict[int, str]:
         """Return further conversations of the agent by the first rule that finds any."""
-        families = self._agent_families()
+        families = {self._family(c) for c, reason in self.why.items() if reason in (MAIN, ANEW)}
         openings = {self._opening(call) for c in self.why for call in self._members[c]}
-        started = {self._links.conversation[after.id] for _, after in self._handovers()}
+        rewritten = {c for h in self._handovers for c in h.joins(self.why)}
         rules: tuple[tuple[str, Callable[[int], bool]], ...] = (
-            (ANEW, lambda c: c in started or (self._family(c) in families and self._resumes(c, openings))),
+            (ANEW, lambda c: c in rewritten or (self._family(c) in families and self._resumes(c, openings))),
             (SPAWNED, lambda c: self._by_agent({s for call in self._members[c] for s in self._quotes.sources(call)})),
             (RETURNED, lambda c: any(self._returned_to_agent(call) for call in self._members[c])),
             (OWN, lambda c: any(self._links.used(call.id) for call in self._members[c])),
@@ -114,24 +130,24 @@ class Roles:
         results = self._quotes.results.get(call.id, set())
         return any(
             self._links.conversation[other.id] in self.why and not results.isdisjoint(self._links.heard[other.id])
-            for other in (self._quotes.holders(call.id) if results else ())
+            for other in (self._quotes.holders(call.id, results=True) if results else ())
         )
 
-    def _handovers(self) -> list[tuple[ModelCall, ModelCall]]:
-        """Return (summary, call) for each call of the agent's kind that starts from a summary of the agent's work.
+    def _find_handovers(self) -> list[Handover]:
+        """Return where a history starts anew from a summary.
 
-        A summary heard what the agent said, nothing continues it below its own question, and its reply stands in a history
-        that holds nothing of all that ahead of it.
+        A summary heard replies of calls with the system prompt of the later call, nothing continues it below its own
+        question, and its reply stands in a history that holds nothing of all that ahead of it.
         """
-        families = self._agent_families()
-        found = []
-        for call in self._links.calls:
-            if self._links.children.get(call.id) or call.id in self._links.answered or call.id not in self._links.reply:
+        links, found = self._links, []
+        for call in links.calls:
+            if links.children.get(call.id) or call.id in links.answered or call.id not in links.reply:
                 continue
-            heard = self._heard_agent(call)
-            for after in self._quotes.holders(call.id) if heard else ():
-                if self._links.family[after.id] in families and heard.isdisjoint(self._said_before(after, call)):
-                    found.append((call, after))
+            heard = self._heard(call)
+            for after in self._quotes.holders(call.id, results=False) if heard else ():
+                earlier = {s for s in heard if links.family[s] == links.family[after.id]}
+                if after.parent_id is None and earlier and earlier.isdisjoint(self._said_before(after, call)):
+                    found.append(Handover(call.id, {links.conversation[s] for s in earlier}, links.conversation[after.id]))
         return found
 
     def _said_before(self, call: ModelCall, reply_of: ModelCall) -> set[str]:
@@ -144,10 +160,9 @@ class Roles:
             said |= speakers
         return said
 
-    def _heard_agent(self, call: ModelCall) -> set[str]:
-        """Return the calls of the agent whose replies stand in the request of `call`."""
-        heard = {s for n in self._links.heard[call.id] for s in self._quotes.speakers(n)}
-        return {s for s in heard - {call.id} if self._links.conversation[s] in self.why}
+    def _heard(self, call: ModelCall) -> set[str]:
+        """Return the other calls whose replies stand in the request of `call`."""
+        return {s for n in self._links.heard[call.id] for s in self._quotes.speakers(n)} - {call.id}
 
     def _by_agent(self, calls: set[str]) -> bool:
         return any(self._links.conversation[source] in self.why for source in calls)
@@ -157,9 +172,6 @@ class Roles:
 
     def _family(self, conversation: int) -> int:
         return self._links.family[self._members[conversation][0].id]
-
-    def _agent_families(self) -> set[int]:
-        return {self._family(c) for c, reason in self.why.items() if reason in (MAIN, ANEW)}
 
 
 def _holding(task: PublicTask, links: Links) -> set[int]:

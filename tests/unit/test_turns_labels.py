@@ -1,0 +1,345 @@
+"""Labels by structure: sessions in the shapes that real agents make."""
+
+import pytest
+
+from longrein.config import TurnsConfig
+from longrein.model import PublicTask, TurnLabel
+from longrein.testing.exchanges import Exchange, capture, message, tool_call
+from longrein.turns import label_calls
+
+TASK = PublicTask("Write solution.py: read two integers from standard input and print their sum.")
+SYSTEM = message("system", "You are a coding agent. Work in the folder /work and write the files that are asked for. Today is 2026-11-29")
+TITLE = message("system", "You are a title generator. You output ONLY a thread title. Nothing else.")
+COMMIT = message("system", "You are an expert engineer who writes concise one-line Git commit messages based on the provided diffs.")
+SUMMARY = message("system", "Briefly summarize this partial conversation about programming. Start a new paragraph with each topic!")
+ASK = message("user", TASK.prompt)
+TOOLS = ({"type": "function", "function": {"name": "write"}},)
+WRITE = tool_call("write", path="solution.py", content="print(sum(map(int, input().split())))")
+CODE = message("assistant", "solution.py\n```\nprint(sum(map(int, input().split())))\n```")
+DONE = message("assistant", "The file is written and both examples pass.")
+
+
+def labels(exchanges, task=TASK, **more):
+    trace = capture(exchanges)
+    return {turn.call.id: turn.label.label for turn in label_calls(trace.calls, trace.tools, task=task, **more)}
+
+
+def turns(exchanges, **more):
+    trace = capture(exchanges)
+    return label_calls(trace.calls, trace.tools, task=TASK, **more)
+
+
+def user(content):
+    return message("user", content)
+
+
+def tool(content):
+    return message("tool", content, tool_call_id="call_1")
+
+
+MAIN = [SYSTEM, ASK]
+OPENCODE = [
+    Exchange("a1", MAIN, WRITE, TOOLS),
+    Exchange("a2", [*MAIN, WRITE, tool("written")], DONE, TOOLS),
+]
+
+
+def test_an_agent_with_tools_and_a_title_call_in_any_place():
+    title = Exchange("title", [TITLE, user("Generate a title for this conversation:"), ASK], message("assistant", "Sum of two integers"))
+    for place in range(3):
+        assert labels([*OPENCODE[:place], title, *OPENCODE[place:]]) == {"a1": "train", "a2": "train", "title": "aux"}
+
+
+def test_one_turn_and_a_title_without_any_continuation():
+    title = Exchange("title", [TITLE, user("Generate a title for this conversation:"), ASK], message("assistant", "Sum of two integers"))
+    main = Exchange("a1", MAIN, CODE)
+    assert labels([title, main]) == labels([main, title]) == {"a1": "train", "title": "aux"}
+
+
+def test_a_repeated_title_call_is_counted_once():
+    again = [TITLE, user("Generate a title:"), ASK]
+    got = labels([Exchange("t1", again, message("assistant", "Sum")), *OPENCODE, Exchange("t2", again, message("assistant", "Add"))])
+    assert got == {"t1": "discarded", "a1": "train", "a2": "train", "t2": "aux"}
+
+
+@pytest.mark.parametrize("system", [[], [SYSTEM]], ids=["no-system", "same-system"])
+def test_two_turns_without_tools_and_an_unrelated_side_call(system):
+    main = [*system, ASK]
+    exchanges = [
+        Exchange("a1", main, CODE),
+        Exchange("side", [*system, user("Which of these is a fruit: apple, chair?")], message("assistant", "An apple is the only fruit.")),
+        Exchange("a2", [*main, CODE, user("The test failed: expected 3, got 4. Fix it.")], DONE),
+    ]
+    assert labels(exchanges) == {"a1": "train", "side": "aux", "a2": "train"}
+
+
+def aider(*cur, files="solution.py is empty"):
+    ok = message("assistant", "Ok, any changes I propose will be to those files.")
+    return [SYSTEM, user(f"I have *added these files to the chat*.\n{files}"), ok, *cur]
+
+
+FIX = message("assistant", "solution.py\n```\na, b = map(int, input().split())\nprint(a + b)\n```")
+DIFF = "# Diffs:\n+print(sum(map(int, input().split())))"
+
+
+def transcript(*said):
+    return user("\n".join(f"{m['role'].upper()}: {m['content']}\n" for m in said) + DIFF)
+
+
+def test_aider_with_commits_and_a_reflection():
+    error = user("1 of 2 tests failed: expected 3, got an exception.")
+    committed = user("I committed the changes with git hash 1234567 & commit msg: feat: print the sum of two integers")
+    exchanges = [
+        Exchange("a1", aider(ASK), CODE),
+        Exchange("c1", [COMMIT, transcript(ASK, CODE)], message("assistant", "feat: print the sum of two integers")),
+        Exchange("a2", aider(ASK, CODE, committed, message("assistant", "Ok."), error, files="print(sum(...))"), FIX),
+        Exchange("c2", [COMMIT, transcript(error, FIX)], message("assistant", "fix: read both integers from one line")),
+    ]
+    assert labels(exchanges) == {"a1": "train", "c1": "aux", "a2": "train", "c2": "aux"}
+
+
+def test_aider_that_ends_after_one_reply_and_a_commit():
+    commit = Exchange("c1", [COMMIT, transcript(ASK, CODE)], message("assistant", "feat: print the sum"))
+    main = Exchange("a1", aider(ASK), CODE)
+    assert labels([main, commit]) == {"a1": "train", "c1": "aux"}
+
+
+def test_aider_whose_history_is_summarised():
+    summary = message("assistant", "I asked you to write solution.py, which prints a sum; you wrote it with sum and map.")
+    earlier = user("I spoke to you previously about a number of things.\n" + summary["content"])
+    error = user("1 of 2 tests failed: expected 3, got an exception.")
+    exchanges = [
+        Exchange("a1", aider(ASK), CODE),
+        Exchange("s1", [SUMMARY, user(f"# USER\n{TASK.prompt}\n# ASSISTANT\n{CODE['content']}\n")], summary),
+        Exchange("a2", aider(earlier, message("assistant", "Ok."), error), FIX),
+    ]
+    assert labels(exchanges) == {"a1": "train", "s1": "aux", "a2": "train"}
+    reasons = {turn.call.id: turn.label.reason for turn in turns(exchanges)}
+    assert reasons["s1"] == "summary that a rewritten history starts from"
+    assert reasons["a2"].startswith("agent conversation with a rewritten history")
+
+
+def test_opencode_with_a_sub_agent():
+    prompt = "Search the workspace for every file that reads standard input."
+    task = tool_call("task", description="search", prompt=prompt)
+    sub = [message("system", "You are a file search specialist. You excel at navigating codebases."), user(prompt)]
+    grep, found = tool_call("grep", pattern="stdin"), message("assistant", "Only solution.py reads standard input, in line 1.")
+    exchanges = [
+        Exchange("a1", MAIN, task, TOOLS),
+        Exchange("s1", sub, grep, TOOLS),
+        Exchange("s2", [*sub, grep, tool("solution.py:1")], found, TOOLS),
+        Exchange("a2", [*MAIN, task, tool(found["content"] + "\n<task_metadata>id</task_metadata>")], DONE, TOOLS),
+    ]
+    assert set(labels(exchanges).values()) == {"train"}
+    single = [exchanges[0], Exchange("s1", sub, found, TOOLS), exchanges[3]]
+    assert labels(single) == {"a1": "train", "s1": "train", "a2": "train"}
+    assert {t.call.id: t.label.reason.split(":")[0] for t in turns(single)}["s1"] == "sub-agent"
+
+
+def test_a_sub_agent_known_only_by_its_result():
+    found = message("assistant", "Only solution.py reads standard input, in line 1.")
+    call = tool_call("ask_expert", about="io")
+    exchanges = [
+        Exchange("a1", MAIN, call, TOOLS),
+        Exchange("s1", [message("system", "You know everything about files."), user("Topic: io. Answer in one line.")], found),
+        Exchange("a2", [*MAIN, call, tool(found["content"])], DONE, TOOLS),
+    ]
+    assert labels(exchanges) == {"a1": "train", "s1": "train", "a2": "train"}
+
+
+def test_sub_agents_with_the_same_request_are_both_agent_work():
+    prompt = "Search the workspace for every file that reads standard input."
+    both = message("assistant", "", tool_calls=tool_call("task", prompt=prompt)["tool_calls"] * 2)
+    sub = [message("system", "You are a file search specialist."), user(prompt)]
+    one = message("assistant", "Only solution.py reads standard input.")
+    two = message("assistant", "It is the file solution.py and no other.")
+    exchanges = [
+        Exchange("a1", MAIN, both, TOOLS), Exchange("s1", sub, one, TOOLS), Exchange("s2", sub, two, TOOLS),
+        Exchange("a2", [*MAIN, both, tool(one["content"]), tool(two["content"])], DONE, TOOLS),
+    ]
+    assert set(labels(exchanges).values()) == {"train"}
+
+
+SUMMED = message("assistant", "## Goal\nWrite solution.py that prints a sum.\n## Done\nThe file is written, the examples are left to run.")
+
+
+def test_opencode_that_compacts():
+    """The summary has a system prompt of its own and comes back as an assistant message."""
+    compaction = message("system", "You are a context summarization agent. You are given a conversation between a user and an agent.")
+    history = [ASK, WRITE, tool("written")]
+    anew = [SYSTEM, user("What did we do so far?"), SUMMED, user("Continue if you have next steps.")]
+    run = tool_call("bash", command="python solution.py")
+    exchanges = [
+        Exchange("a1", MAIN, WRITE, TOOLS),
+        Exchange("s1", [compaction, *history, user("Create a new anchored summary from the conversation history.")], SUMMED),
+        Exchange("a2", anew, run, TOOLS),
+        Exchange("a3", [*anew, run, tool("3")], DONE, TOOLS),
+    ]
+    assert labels(exchanges) == {"a1": "train", "s1": "aux", "a2": "train", "a3": "train"}
+
+
+def test_a_compaction_asked_within_the_conversation():
+    """The summary call continues the conversation's tokens; its reply comes back wrapped in a user message."""
+    anew = [SYSTEM, user("This session is continued from a previous one.\n" + SUMMED["content"])]
+    exchanges = [
+        *OPENCODE[:1],
+        Exchange("s1", [*MAIN, WRITE, tool("written"), user("Summarise the conversation so far.")], SUMMED, TOOLS),
+        Exchange("a2", anew, DONE, TOOLS),
+    ]
+    assert labels(exchanges) == {"a1": "train", "s1": "aux", "a2": "train"}
+
+
+def test_a_system_prompt_that_is_rendered_anew_for_each_call():
+    def system(time):
+        return message("system", f"You are a coding agent. Work in the folder /work, then stop. Now: {time}")
+
+    exchanges = [
+        Exchange("a1", [system("10:01:02"), ASK], WRITE),
+        Exchange("a2", [system("10:01:09"), ASK, WRITE, tool("written")], DONE),
+    ]
+    assert labels(exchanges) == {"a1": "train", "a2": "train"}
+    assert turns(exchanges).turn("a2").call.parent_id is None
+
+
+def test_dropped_thinking_is_the_same_conversation():
+    thought = message("assistant", "<think>Two numbers, so split the line.</think>I will write the file now.")
+    exchanges = [
+        Exchange("a1", MAIN, thought),
+        Exchange("a2", [*MAIN, message("assistant", "I will write the file now."), user("Go on.")], DONE),
+    ]
+    assert labels(exchanges) == {"a1": "train", "a2": "train"}
+    assert turns(exchanges).turn("a1").label.reason == "agent conversation; it went on"
+
+
+def test_retries_keep_the_reply_that_was_delivered_and_went_on():
+    other = message("assistant", "I cannot do that.")
+    exchanges = [
+        Exchange("gone", MAIN, other, TOOLS, {"delivered": False}),
+        Exchange("unused", MAIN, message("assistant", "Let me think about it."), TOOLS),
+        Exchange("failed", MAIN, other, TOOLS, {"error": "HTTP 500: overloaded"}),
+        *OPENCODE,
+        Exchange("late", MAIN, other, TOOLS),
+    ]
+    assert labels(exchanges) == {
+        "gone": "discarded", "unused": "discarded", "failed": "discarded", "a1": "train", "a2": "train", "late": "discarded",
+    }
+    failed = turns(exchanges).turn("failed")
+    assert (failed.decided_by, failed.label.reason) == ("capture", "no reply from the engine: HTTP 500: overloaded")
+
+
+def test_of_two_equal_replies_the_delivered_one_is_kept():
+    got = labels([Exchange("gone", MAIN, WRITE, TOOLS, {"delivered": False}), *OPENCODE])
+    assert got == {"gone": "discarded", "a1": "train", "a2": "train"}
+
+
+def test_a_retry_at_the_end_keeps_the_last_delivered():
+    got = labels([Exchange("r1", MAIN, CODE), Exchange("r2", MAIN, FIX), Exchange("r3", MAIN, DONE, (), {"delivered": False})])
+    assert got == {"r1": "discarded", "r2": "train", "r3": "discarded"}
+
+
+def test_a_reply_that_the_conversation_went_on_beside_is_abandoned():
+    malformed = message("assistant", "write solution.py print sum please")
+    exchanges = [
+        OPENCODE[0],
+        Exchange("lost", [*MAIN, WRITE, tool("written")], malformed, TOOLS),
+        Exchange("a2", [*MAIN, WRITE, tool("written"), user("Call a tool.")], WRITE, TOOLS),
+        Exchange("a3", [*MAIN, WRITE, tool("written"), user("Call a tool."), WRITE, tool("written")], DONE, TOOLS),
+    ]
+    assert labels(exchanges) == {"a1": "train", "lost": "discarded", "a2": "train", "a3": "train"}
+
+
+def test_two_branches_of_one_turn_are_both_agent_work():
+    exchanges = [
+        OPENCODE[0],
+        Exchange("b1", [*MAIN, WRITE, tool("written"), user("Main: go on.")], DONE, TOOLS),
+        Exchange("b2", [*MAIN, WRITE, tool("written"), user("Sub: check it.")], message("assistant", "Checked, it is right."), TOOLS),
+    ]
+    assert set(labels(exchanges).values()) == {"train"}
+
+
+def test_text_that_the_agent_made_up_changes_nothing():
+    made_up = message("assistant", "I understand and will follow these rules without exception.")
+    main = [SYSTEM, user("Rules: be brief."), made_up, ASK]
+    assert labels([Exchange("a1", main, CODE), Exchange("a2", [*main, CODE, user("Fix it.")], DONE)]) == {"a1": "train", "a2": "train"}
+
+
+def test_calls_without_token_ids_are_labelled_by_their_messages():
+    title = Exchange("title", [TITLE, ASK], message("assistant", "Sum of two integers"))
+    trace = capture([title, *OPENCODE])
+    bare = [
+        type(call)(**{**{f: getattr(call, f) for f in call.__slots__ if f != "__weakref__"},
+                      "context_ids": (), "sampled_ids": (), "logprobs": (), "prompt_len": 0, "parent_id": None})
+        for call in trace.calls
+    ]
+    got = {turn.call.id: turn.label.label for turn in label_calls(bare, {}, task=TASK)}
+    assert got == {"title": "aux", "a1": "train", "a2": "train"}
+
+
+def test_a_session_without_calls():
+    assert len(label_calls([], {}, task=TASK)) == 0
+
+
+class TestDecisions:
+    """Capture first, then structure, then adapter and plugins, then policy."""
+
+    def test_nobody_overrules_capture(self):
+        asked = []
+
+        def decide(turn, trajectory, proposal):
+            asked.append(turn.call.id)
+            return TurnLabel("train", "mine"), "plugin"
+
+        broken = Exchange("bad", [*MAIN, WRITE, tool("?")], DONE, TOOLS, {"problem": "6 sampled ids, but usage.completion_tokens is 30"})
+        dead = Exchange("dead", [*MAIN, WRITE, tool("!")], DONE, TOOLS, {"error": "HTTP 500"})
+        result = turns([*OPENCODE, broken, dead], decide=decide)
+        assert asked == ["a1", "a2"]
+        assert (result.turn("bad").label, result.turn("bad").decided_by) == (
+            TurnLabel("invalid", "6 sampled ids, but usage.completion_tokens is 30"), "capture",
+        )
+        assert result.turn("dead").label.label == "discarded"
+        assert result.turn("a1").decided_by == "plugin"
+
+    def test_deciders_see_the_whole_proposal_and_their_answer_is_recorded(self):
+        def decide(turn, trajectory, proposal):
+            assert trajectory.turn(turn.call.id).label is proposal is turn.label
+            return (TurnLabel("aux", "a check"), "agent:x") if turn.call.id == "a2" else (proposal, "structure")
+
+        result = turns(OPENCODE, decide=decide)
+        assert [(t.label.label, t.decided_by) for t in result] == [("train", "structure"), ("aux", "agent:x")]
+
+
+class TestPolicies:
+    """The second step only turns train into context."""
+
+    def test_actions_only_with_tools(self):
+        result = turns(OPENCODE, options=TurnsConfig(policy="actions_only"))
+        assert [(t.label.label, t.decided_by) for t in result] == [("train", "structure"), ("context", "policy")]
+
+    @pytest.mark.parametrize(("reply", "label"), [
+        ("Here it is:\n```python\nprint(1)\n```", "train"),
+        ("solution.py\n<<<<<<< SEARCH\n=======\nprint(1)\n>>>>>>> REPLACE", "train"),
+        ("*** Begin Patch\n*** End Patch", "train"),
+        ("<write_file path='solution.py'>print(1)</write_file>", "train"),
+        ("<think>```x```</think>Use sum(), which adds; a < b holds.", "context"),
+        ("I would use `sum` here.", "context"),
+    ])
+    def test_actions_only_without_tools(self, reply, label):
+        assert labels([Exchange("a1", MAIN, message("assistant", reply))], options=TurnsConfig(policy="actions_only")) == {"a1": label}
+
+    def test_actions_only_follows_what_an_adapter_knows(self):
+        def decide(turn, trajectory, proposal):
+            return TurnLabel("train", "an edit", acts=turn.call.id == "a2"), "agent:x"
+
+        assert [t.label.label for t in turns(OPENCODE, decide=decide, options=TurnsConfig(policy="actions_only"))] == ["context", "train"]
+
+    def test_last_turn_is_that_of_the_main_conversation(self):
+        title = Exchange("title", [TITLE, ASK], message("assistant", "Sum of two integers"))
+        sub = [message("system", "You are a searcher."), user("print(sum(map(int, input().split())))")]
+        late = [Exchange("s1", sub, WRITE), Exchange("s2", [*sub, WRITE, tool("written")], message("assistant", "Found nothing else."))]
+        got = labels([*OPENCODE, *late, title], options=TurnsConfig(policy="last_turn"))
+        assert got == {"a1": "context", "a2": "train", "s1": "context", "s2": "context", "title": "aux"}
+
+    def test_replies_cut_by_length(self):
+        cut = [Exchange("a1", MAIN, CODE, (), {"finish_reason": "length"})]
+        assert labels(cut) == {"a1": "train"}
+        assert labels(cut, options=TurnsConfig(truncated="context")) == {"a1": "context"}
