@@ -111,7 +111,9 @@ def session(python: Path, *use: str) -> dict[str, Any]:
 def test_it_changes_the_label_of_one_agent_and_its_reward(python: Path) -> None:
     shown = session(python, "lr_good")
     assert shown["nop"] == {
-        "turns": [["context", "plugin:lr_good"], ["invalid", "capture"]], "reward": [0.25, "plugin:lr_good"], "findings": [],
+        "turns": [["context", "plugin:lr_good"], ["invalid", "capture"]],
+        "reward": [0.25, "plugin:lr_good"],
+        "findings": [],
     }
     assert shown["oracle"] == UNCHANGED
 

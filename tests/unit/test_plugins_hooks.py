@@ -217,9 +217,11 @@ def test_a_bad_classifier_is_a_finding_and_the_proposal_stands(load: Load, body:
 
 def test_an_async_classifier_is_a_finding(load: Load) -> None:
     host = load("@hookimpl\nasync def longrein_classify_turn(): return TurnLabel('aux', 'late')")
-    assert classify(host) == (TRAIN, "structure", [
-        Finding("plugin:a.py", "longrein_classify_turn answered with a coroutine; this hook must not be async")
-    ])
+    assert classify(host) == (
+        TRAIN,
+        "structure",
+        [Finding("plugin:a.py", "longrein_classify_turn answered with a coroutine; this hook must not be async")],
+    )
 
 
 @pytest.mark.parametrize("label", [ValueError("no"), "aux", TurnLabel("invalid", "I say so")])

@@ -69,7 +69,13 @@ def test_a_sound_plugin_is_listed_and_answers(install: Install) -> None:
     install("lr_tiny", AGENT, point="tiny")
     host = PluginHost.load()
     assert plugin(host, "tiny") == PluginInfo(
-        "tiny", "installed", "lr_tiny", distribution="lr-tiny", version="2.5", hooks=("longrein_agents",), provides=("agent tiny",),
+        "tiny",
+        "installed",
+        "lr_tiny",
+        distribution="lr-tiny",
+        version="2.5",
+        hooks=("longrein_agents",),
+        provides=("agent tiny",),
     )
     assert "tiny" in host.names("agent")
     agent = host.agent("tiny", {"effort": 3})
@@ -142,7 +148,9 @@ def test_a_plugin_written_for_this_sdk_or_an_older_one_is_loaded(install: Instal
 
 
 def test_the_sdk_version_of_an_object_is_that_of_its_module(install: Install, tmp_path: Path) -> None:
-    install("lr_new", f"""
+    install(
+        "lr_new",
+        f"""
         from longrein import hookimpl
         LONGREIN_SDK = {SDK_VERSION + 1}
         class P:
@@ -150,7 +158,8 @@ def test_the_sdk_version_of_an_object_is_that_of_its_module(install: Install, tm
             def longrein_agents(self):
                 return []
         p = P()
-    """)
+    """,
+    )
     (tmp_path / "lr_new-2.5.dist-info" / "entry_points.txt").write_text("[longrein]\nlr_new = lr_new:p\n", encoding="utf-8")
     assert "is too new" in plugin(PluginHost.load(), "lr_new").reason
 

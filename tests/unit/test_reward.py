@@ -68,8 +68,14 @@ def test_shaped(host: PluginHost, verdict: Verdict, kinds: str, outcome: Outcome
 @pytest.mark.parametrize(
     ("name", "verdict", "expected"),
     [
-        ("binary", PASSED, 1.0), ("binary", HALF, 0.0), ("binary", FAILED, 0.0), ("binary", UNSCORABLE, None),
-        ("fraction", PASSED, 1.0), ("fraction", HALF, 0.5), ("fraction", FAILED, 0.0), ("fraction", UNSCORABLE, None),
+        ("binary", PASSED, 1.0),
+        ("binary", HALF, 0.0),
+        ("binary", FAILED, 0.0),
+        ("binary", UNSCORABLE, None),
+        ("fraction", PASSED, 1.0),
+        ("fraction", HALF, 0.5),
+        ("fraction", FAILED, 0.0),
+        ("fraction", UNSCORABLE, None),
     ],
 )
 def test_binary_and_fraction(host: PluginHost, name: str, verdict: Verdict, expected: float | None) -> None:

@@ -83,4 +83,10 @@ def longrein_rollout_finished(rollout: Rollout) -> None:
 
 
 REGISTRIES = ("longrein_agents", "longrein_verifiers", "longrein_tasksets", "longrein_rewards", "longrein_sandboxes")
-OVERRIDES = ("longrein_launch_agent", "longrein_classify_turn", "longrein_compute_reward", "longrein_score_group", "longrein_rollout_finished")
+OVERRIDES = (
+    "longrein_launch_agent",
+    "longrein_classify_turn",
+    "longrein_compute_reward",
+    "longrein_score_group",
+    "longrein_rollout_finished",
+)

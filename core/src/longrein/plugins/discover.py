@@ -140,8 +140,11 @@ def _sdk_version(plugin: Any) -> int:
 def _of_point(point: EntryPoint) -> PluginInfo:
     distribution = point.dist
     return PluginInfo(
-        point.name, "installed", point.module,
-        distribution=distribution.name if distribution else None, version=distribution.version if distribution else None,
+        point.name,
+        "installed",
+        point.module,
+        distribution=distribution.name if distribution else None,
+        version=distribution.version if distribution else None,
     )
 
 
