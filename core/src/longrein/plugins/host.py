@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 import attrs
 import pluggy
@@ -19,28 +19,11 @@ from longrein.options import structure
 from longrein.plugins import answers, discover
 from longrein.plugins.guard import ESCAPES, BadAnswer, ask, ask_async, describe, note
 from longrein.plugins.info import PluginInfo
+from longrein.plugins.override import Override, overrides
 from longrein.plugins.registry import Registry, collect
 from longrein.reward import RewardFunction
 from longrein.sandbox import Sandbox
 from longrein.verifier import TaskSet, Verifier
-
-T = TypeVar("T")
-
-
-@attrs.frozen
-class Override:
-    """One plugin's implementation of one hook."""
-
-    hook: str
-    source: str
-    """"plugin:NAME", as findings and `decided_by` carry it."""
-    function: Callable[..., Any]
-    arguments: tuple[str, ...]
-    """The arguments it takes, any of the hook's."""
-
-    def bound(self, **values: Any) -> Callable[[], Any]:
-        """Return the call with the arguments it takes."""
-        return partial(self.function, *(values[name] for name in self.arguments))
 
 
 @attrs.frozen
@@ -77,7 +60,7 @@ class PluginHost:
         registry, infos = collect(manager, infos)
         active = _active(words, infos)
         infos = [attrs.evolve(info, active=info.name in active) for info in infos]
-        return cls(tuple(infos), tuple(words), folder, registry, {hook: _overrides(manager, hook, active) for hook in hookspecs.OVERRIDES})
+        return cls(tuple(infos), tuple(words), folder, registry, {hook: overrides(manager, hook, active) for hook in hookspecs.OVERRIDES})
 
     def names(self, kind: str) -> list[str]:
         """Return the registered names of a kind: agent, verifier, taskset, reward or sandbox."""
@@ -130,7 +113,7 @@ class PluginHost:
             PluginError: the adapter raised or gave no sound plan; a LongreinError of its own comes through as it is.
         """
         for override in self._overrides["longrein_launch_agent"]:
-            plan = _ask(override, answers.launch_plan, findings, agent=agent, session=session)
+            plan = override.ask(answers.launch_plan, findings, agent=agent, session=session)
             if plan is not None:
                 return plan
         try:
@@ -161,7 +144,7 @@ class PluginHost:
         if own is not None:
             proposal, decided_by = own, source
         for override in self._overrides["longrein_classify_turn"]:
-            label = _ask(override, answers.turn_label, findings, turn=turn, trajectory=trajectory, proposal=proposal, agent=adapter)
+            label = override.ask(answers.turn_label, findings, turn=turn, trajectory=trajectory, proposal=proposal, agent=adapter)
             if label is not None:
                 return label, override.source
         return proposal, decided_by
@@ -174,7 +157,7 @@ class PluginHost:
         if (reason := _unscorable(rollout)) is not None:
             return Reward(None, reason=reason, decided_by="verdict")
         for override in self._overrides["longrein_compute_reward"]:
-            reward = await _ask_async(override, answers.reward, findings, rollout=rollout)
+            reward = await override.ask_async(answers.reward, findings, rollout=rollout)
             if reward is not None:
                 return attrs.evolve(reward, decided_by=override.source)
         source, own = f"reward:{default.name}", list[Finding]()
@@ -192,7 +175,7 @@ class PluginHost:
         """
         ids = [rollout.id for rollout in group.rollouts]
         for override in self._overrides["longrein_score_group"]:
-            answer = await _ask_async(override, answers.mapping, findings, group=group, rewards=MappingProxyType(dict(rewards)))
+            answer = await override.ask_async(answers.mapping, findings, group=group, rewards=MappingProxyType(dict(rewards)))
             if answer is None:
                 continue
             try:
@@ -207,7 +190,7 @@ class PluginHost:
     async def rollout_finished(self, rollout: Rollout, findings: list[Finding]) -> None:
         """Tell every observer about a finished rollout."""
         for override in self._overrides["longrein_rollout_finished"]:
-            await _ask_async(override, answers.anything, findings, rollout=rollout)
+            await override.ask_async(answers.anything, findings, rollout=rollout)
 
     def _make(self, kind: str, name: str, options: Mapping[str, Any], where: str) -> Any:
         cls: Any = self.get(kind, name)
@@ -232,21 +215,6 @@ def _active(use: Sequence[str], infos: Sequence[PluginInfo]) -> list[str]:
             if info.name not in active:
                 active.append(info.name)
     return active
-
-
-def _overrides(manager: pluggy.PluginManager, hook: str, active: Sequence[str]) -> list[Override]:
-    # Walked by hand: pluggy orders by registration, does not say who answered, and one exception ends its call for all.
-    found = [impl for impl in getattr(manager.hook, hook).get_hookimpls() if impl.plugin_name in active]
-    found.sort(key=lambda impl: active.index(impl.plugin_name))
-    return [Override(hook, f"plugin:{impl.plugin_name}", impl.function, tuple(impl.argnames)) for impl in found]
-
-
-def _ask(override: Override, check: Callable[[Any], T], findings: list[Finding], **values: Any) -> T | None:
-    return ask(override.bound(**values), check, source=override.source, hook=override.hook, findings=findings)
-
-
-async def _ask_async(override: Override, check: Callable[[Any], T], findings: list[Finding], **values: Any) -> T | None:
-    return await ask_async(override.bound(**values), check, source=override.source, hook=override.hook, findings=findings)
 
 
 def _unscorable(rollout: Rollout) -> str | None:
