@@ -144,5 +144,4 @@ def test_a_long_session_is_stored_in_little_time_and_memory() -> None:
     assert parents(trace) == [None, *(f"c{i}" for i in range(n_turns - 1))]
     assert sum(len(each.context_ids) for each in trace.calls) == n_turns * n_new - 60 * n_turns
     assert size < 20_000_000
-    assert seconds < 20, "2 s is usual with tracing on; whole prompts take minutes"
-    print(size, seconds)
+    assert seconds < 10, "about 0.6 s; a cost that is quadratic in tokens is far beyond"

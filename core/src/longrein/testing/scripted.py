@@ -45,6 +45,8 @@ class Reply:
     """The reply waits until it is set."""
     fault: Fault | None = None
     """One way in which the reply is not what a sound engine sends."""
+    top_logprobs: Sequence[float] = ()
+    """Log-probabilities of the likeliest tokens, reported at every position."""
     extra: Mapping[str, Any] = field(factory=dict)
     """Further top-level keys of the reply."""
 
@@ -156,7 +158,8 @@ def _render(body: Mapping[str, Any], prompt: list[int], reply: Reply) -> dict[st
     ids, values = _damage(ids, values, reply.fault)
     choice: dict[str, Any] = {"index": 0, "message": message, "finish_reason": finish}
     if body.get("logprobs"):
-        choice["logprobs"] = {"content": [{"token": "", "logprob": value, "top_logprobs": []} for value in values]}
+        top = [{"token": "", "logprob": value} for value in reply.top_logprobs]
+        choice["logprobs"] = {"content": [{"token": "", "logprob": value, "top_logprobs": top} for value in values]}
     result = {"id": f"chatcmpl-{time.monotonic_ns()}", "object": "chat.completion", "created": int(time.time()), "model": MODEL,
               "choices": [choice], "usage": {"prompt_tokens": len(prompt), "completion_tokens": n_sampled,
                                              "total_tokens": len(prompt) + n_sampled}}
