@@ -5,6 +5,9 @@ from __future__ import annotations
 import os
 import sys
 
+INTERRUPTED = 130
+"""What typer returns after Ctrl-C, as shells do."""
+
 
 def main() -> None:
     """Run the command line; errors raised on purpose become one message and their exit code."""
@@ -13,13 +16,14 @@ def main() -> None:
     from longrein.errors import LongreinError
 
     try:
-        app(prog_name="longrein", standalone_mode=True)
+        app(prog_name="longrein")
     except LongreinError as error:
         say(f"longrein: {error}", style="red")
         sys.exit(error.exit_code)
-    except KeyboardInterrupt:
-        say("longrein: interrupted; what was finished is in the run folder", style="yellow")
-        sys.exit(130)
     except BrokenPipeError:  # the reader of our output has gone; nothing is left to tell
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
+    except SystemExit as end:
+        if end.code == INTERRUPTED:
+            say("longrein: interrupted; what was finished is in the run folder", style="yellow")
+        raise

@@ -1,0 +1,59 @@
+"""What the end-to-end tests share: a config on the toy plugin, and a check that nothing is left behind."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from longrein.config import Config, from_mapping
+from longrein.plugins import PluginHost
+
+TOY = Path(__file__).with_name("toy.py")
+MakeConfig = Callable[..., Config]
+
+
+@pytest.fixture()
+def toy_host() -> PluginHost:
+    """The host with the toy plugin."""
+    return PluginHost.load(("./toy.py",), folder=TOY.parent)
+
+
+@pytest.fixture()
+def toy_config(tmp_path: Path) -> MakeConfig:
+    """Make a config: agents with options, an endpoint, and overrides."""
+
+    def make(agents: dict[str, dict[str, Any]], url: str | None = None, *sets: str) -> Config:
+        policy = {"policy": {"url": url, "model": "scripted"}} if url else {}
+        run = {"out": str(tmp_path / "run"), "name": "toy"}
+        return from_mapping({"taskset": "doubling", "agents": agents, "plugins": {"use": [str(TOY)]}, "run": run, **policy}, sets)
+
+    return make
+
+
+@pytest.fixture()
+def nothing_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Give a short temporary folder (`tmp_path` stands outside it); fail when a test leaves a process, or anything in that folder."""
+    folder = Path(tempfile.mkdtemp(prefix="t-", dir="/tmp"))
+    monkeypatch.setenv("TMPDIR", str(folder))
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    before = set(_children(os.getpid()))
+    yield folder
+    left = [path.name for path in folder.iterdir()] + [f"process {child}" for child in set(_children(os.getpid())) - before]
+    shutil.rmtree(folder)
+    assert not left, f"left behind: {left}"
+
+
+def _children(pid: int) -> Iterator[tuple[int, str]]:
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        for child in map(int, (task / "children").read_text().split()):
+            try:
+                yield child, Path(f"/proc/{child}/cmdline").read_text().replace("\0", " ")[:120]
+            except OSError:
+                continue
+            yield from _children(child)
