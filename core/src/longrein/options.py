@@ -97,4 +97,6 @@ def _union(arguments: tuple[Any, ...], value: Any, where: str) -> Any:
 
 
 def _plain(hint: Any) -> str:
-    return {int: "a whole number", float: "a number", str: "a string", bool: "true or false"}.get(hint, getattr(hint, "__name__", str(hint)))
+    return {int: "a whole number", float: "a number", str: "a string", bool: "true or false"}.get(
+        hint, getattr(hint, "__name__", str(hint))
+    )

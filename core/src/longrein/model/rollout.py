@@ -11,8 +11,17 @@ from longrein.model.turn import Trajectory
 from longrein.model.verdict import Verdict
 
 OutcomeKind = Literal[
-    "completed", "timeout", "stalled", "budget_exceeded", "context_overflow", "agent_error",
-    "llm_error", "no_model_calls", "sandbox_error", "verifier_error", "capture_invalid",
+    "completed",
+    "timeout",
+    "stalled",
+    "budget_exceeded",
+    "context_overflow",
+    "agent_error",
+    "llm_error",
+    "no_model_calls",
+    "sandbox_error",
+    "verifier_error",
+    "capture_invalid",
 ]
 OUTCOMES: tuple[OutcomeKind, ...] = get_args(OutcomeKind)
 GRADED: frozenset[str] = frozenset(OUTCOMES[:6])
