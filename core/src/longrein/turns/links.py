@@ -34,6 +34,11 @@ class Links:
         self.reply: dict[str, int] = {}
         """Call id to its reply, for replies that say something."""
         self._read_messages()
+        self._prefix = self._prefixes()
+        """Call id to a number for each beginning of its history, equal exactly for equal beginnings."""
+        self._asking: dict[int, list[str]] = defaultdict(list)
+        for call_id, prefix in self._prefix.items():
+            self._asking[prefix[-1] if prefix else -1].append(call_id)
         self.speakers: dict[int, set[str]] = defaultdict(set)
         """Message to the calls whose reply it is."""
         for call_id, number in self.reply.items():
@@ -42,7 +47,7 @@ class Links:
         """Call id to the number of its kind of system prompt."""
         self.children: dict[str, list[str]] = defaultdict(list)
         self.carriers: dict[str, list[str]] = defaultdict(list)
-        """Call id to the calls of its family that hold its reply as an assistant message."""
+        """Call id to the calls of its family that hold its reply, or an altered one, as an assistant message."""
         self.answered: set[str] = set()
         """Calls with a carrier in which their own last message stands before their reply."""
         self.before: dict[str, str | None] = {}
@@ -51,6 +56,8 @@ class Links:
         """The inverse of `before`."""
         for call in calls:
             self._link(call)
+        self.asked_again = {call.id: again for call in calls if (again := self._asked_again(call)) is not None}
+        """Call id to a later call that asks the same and more, as if there had been no reply."""
         self.question = self._twins()
         """Call id to a number that calls share which ask the same."""
         self.conversation = self._conversations()
@@ -107,22 +114,53 @@ class Links:
         if before is not None:
             self.children[before].append(call.id)
             reached = len(self.history[before])
-        history = self.history[call.id]
-        for position, number in enumerate(history):
-            if number not in self.speakers:
+        for position, number in enumerate(self.history[call.id]):
+            if msg.role(self.messages[number]) != "assistant" or not (found := self._saying(call, position)):
                 continue
-            said = [i for i in self.speakers[number] if i != call.id and self.family[i] == self.family[call.id]]
-            exact = [i for i in said if position > 0 and self.history[i][-1:] == [history[position - 1]]]
-            self.answered.update(exact)
-            found = exact or (said if self._telling(number) else [])
             for other in found:
                 self.carriers[other].append(call.id)
-            if found and position > reached:
+            if position > reached:
                 reached = position
                 before = max(found, key=lambda i: (len(self.history[i]) == position, self.by_id[i].index))
         self.before[call.id] = before
         if before is not None:
             self.after[before].append(call.id)
+
+    def _saying(self, call: ModelCall, position: int) -> list[str]:
+        """Return the calls of one family that said the assistant message at `position` of a history.
+
+        Those that said it word for word below their own last message come first, then those that said it elsewhere, then those
+        that were asked exactly what stands before it: the agent altered their reply.
+        """
+        history, family = self.history[call.id], self.family[call.id]
+        said = [i for i in self.speakers.get(history[position], ()) if i != call.id and self.family[i] == family]
+        exact = [i for i in said if position > 0 and self.history[i][-1:] == [history[position - 1]]]
+        self.answered.update(exact)
+        if exact or (said and self._telling(history[position])):
+            return exact or said
+        asked = self._asking.get(self._prefix[call.id][position - 1], ()) if position > 0 else ()
+        return [i for i in asked if i != call.id and self.family[i] == family]
+
+    def _asked_again(self, call: ModelCall) -> str | None:
+        """Return a later call that asked the same and more in place of a reply that nothing went on from."""
+        asked = self._prefix[call.id]
+        if not asked or self.used(call.id):
+            return None
+        for other in self.calls:
+            later, kin = self._prefix[other.id], self.family[other.id] == self.family[call.id]
+            if kin and other.index > call.index and len(later) > len(asked) and later[len(asked) - 1] == asked[-1]:
+                return other.id
+        return None
+
+    def _prefixes(self) -> dict[str, list[int]]:
+        known: dict[tuple[int, int], int] = {}
+        prefixes: dict[str, list[int]] = {}
+        for call_id, history in self.history.items():
+            at, prefixes[call_id] = -1, []
+            for number in history:
+                at = known.setdefault((at, number), len(known))
+                prefixes[call_id].append(at)
+        return prefixes
 
     def _telling(self, number: int) -> bool:
         message = self.messages[number]
@@ -135,8 +173,8 @@ class Links:
         for call in self.calls:
             if call.prompt_len:
                 groups.join(call.id, first.setdefault((call.parent_id, tuple(call.context_ids)), call.id))
-            if history := self.history[call.id]:
-                groups.join(call.id, first.setdefault(("messages", self.family[call.id], *history), call.id))
+            if prefix := self._prefix[call.id]:
+                groups.join(call.id, first.setdefault(("messages", self.family[call.id], prefix[-1]), call.id))
         return groups.numbers()
 
     def _conversations(self) -> dict[str, int]:
@@ -145,7 +183,7 @@ class Links:
         first: dict[int, str] = {}
         for call in self.calls:
             groups.join(call.id, first.setdefault(self.question[call.id], call.id))
-            for other in (*self.children.get(call.id, ()), *self.carriers.get(call.id, ())):
+            for other in (*self.children.get(call.id, ()), *self.carriers.get(call.id, ()), self.asked_again.get(call.id, call.id)):
                 groups.join(call.id, other)
         return groups.numbers()
 

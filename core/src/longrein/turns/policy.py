@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 from attrs import evolve
 
 from longrein.config import TurnsConfig
 from longrein.model import Turn
-
-_BLOCK = re.compile(r"^\s*(```|~~~|<{5,9} ?SEARCH|\*\*\* Begin Patch|<(?!think)[a-zA-Z][\w:-]*[\s>/])", re.MULTILINE)
-"""Starts of what a program reads out of prose: fences, SEARCH/REPLACE and patch blocks, XML elements on a line of their own."""
+from longrein.turns.acts import acts
 
 
 def apply_policy(turns: Sequence[Turn], main: frozenset[str], options: TurnsConfig) -> tuple[Turn, ...]:
@@ -20,12 +17,12 @@ def apply_policy(turns: Sequence[Turn], main: frozenset[str], options: TurnsConf
     Args:
         turns: labelled by capture, structure, adapter and plugins.
         main: calls of the main conversation; `last_turn` trains the last of their train turns, or of all if none is.
-        options: `actions_only` trains turns that act (`acts`).
+        options: `actions_only` trains the turns whose label says that they act, or whose reply does where the label says nothing.
     """
     if options.truncated == "context":
         turns = [_context(turn, "truncated: the reply was cut by length") if truncated(turn) else turn for turn in turns]
     if options.policy == "actions_only":
-        turns = [turn if acts(turn) else _context(turn, "actions_only: the reply acts on nothing") for turn in turns]
+        turns = [turn if _acts(turn) else _context(turn, "actions_only: the reply acts on nothing") for turn in turns]
     elif options.policy == "last_turn":
         trained = [turn for turn in turns if turn.label.label == "train"]
         last = ([turn for turn in trained if turn.call.id in main] or trained)[-1:]
@@ -38,18 +35,8 @@ def truncated(turn: Turn) -> bool:
     return turn.call.finish_reason == "length"
 
 
-def acts(turn: Turn) -> bool:
-    """Return whether a reply acts on the workspace.
-
-    The label's `acts` decides where an adapter or plugin set it. Otherwise a reply acts when it calls a tool, or, where the
-    request offered no tools, when it holds a block that a program can read (a fenced, SEARCH/REPLACE, patch or XML block).
-    """
-    if turn.label.acts is not None:
-        return turn.label.acts
-    if turn.call.tools_key is not None or turn.call.reply.get("tool_calls"):
-        return bool(turn.call.reply.get("tool_calls"))
-    content = turn.call.reply.get("content")
-    return isinstance(content, str) and bool(_BLOCK.search(content))
+def _acts(turn: Turn) -> bool:
+    return acts(turn.call) if turn.label.acts is None else turn.label.acts
 
 
 def _context(turn: Turn, reason: str) -> Turn:

@@ -2,8 +2,8 @@
 
 Whether a request has tools is no evidence: Aider never sends any, and some side calls do. The rules, in order:
 
-1. The *main* conversation holds the task's text. Among several it goes on, is not made from what another one said, goes
-   on for longest, and has the longest prompt.
+1. The *main* conversation holds the task's text. Among several it is, in this order, one that goes on, that is not asked
+   with what another one said, whose replies act, that goes on for longest, that is asked with little but the task.
 2. A conversation with the agent's kind of system prompt is the same work with a rewritten history (compaction, restart)
    when it opens like the agent's, holds the task below a system prompt, or a summary of the one begins the other.
 3. A conversation whose request is a text the agent sampled, or whose reply came back as the agent's tool result, is a
@@ -22,6 +22,7 @@ from attrs import frozen
 
 from longrein.model import ModelCall, PublicTask
 from longrein.turns import messages as msg
+from longrein.turns.acts import acts
 from longrein.turns.links import Links
 from longrein.turns.quotes import Quotes
 
@@ -55,7 +56,9 @@ class Roles:
     def __init__(self, links: Links, task: PublicTask) -> None:
         self._links = links
         self._quotes = Quotes(links)
-        self._task = _holding(task, links)
+        self._head = msg.flat(task.prompt)[:_HEAD]
+        asking = ((n, m) for n, m in enumerate(links.messages) if msg.role(m) in ("system", "user"))
+        self._task = {n for n, m in asking if self._head and self._head in msg.flat(msg.text(m))}
         self._members: dict[int, list[ModelCall]] = defaultdict(list)
         for call in links.calls:
             self._members[links.conversation[call.id]].append(call)
@@ -84,12 +87,18 @@ class Roles:
         if len(candidates) == 1:
             return candidates[0]
 
-        def rank(conversation: int) -> tuple[bool, bool, int, int, str]:
+        def rank(conversation: int) -> tuple[bool, bool, bool, int, float, str]:
             members = self._members[conversation]
             n_used = sum(self._links.used(call.id) for call in members)
-            # The last entry only makes equals come out the same whatever arrived first.
-            return (n_used > 0, not self._derived(conversation), n_used, max(c.prompt_len for c in members),
-                    min(self._links.system[c.id] + str(c.context_ids) for c in members))
+            return (
+                n_used > 0,
+                not self._derived(conversation),
+                any(acts(call) for call in members),
+                n_used,
+                max(self._share_of_task(call) for call in members),
+                # Decides nothing but makes equals come out the same whatever arrived first.
+                min(f"{self._links.system[call.id]}{call.context_ids}" for call in members),
+            )
 
         return max(candidates, key=rank)
 
@@ -164,6 +173,12 @@ class Roles:
         """Return the other calls whose replies stand in the request of `call`."""
         return {s for n in self._links.heard[call.id] for s in self._quotes.speakers(n)} - {call.id}
 
+    def _share_of_task(self, call: ModelCall) -> float:
+        """Return how much of the text that a call was asked with as a user is the task's."""
+        asked = [n for n in self._links.history[call.id] if msg.role(self._links.messages[n]) == "user"]
+        length = sum(len(msg.flat(msg.text(self._links.messages[n]))) for n in asked)
+        return len(self._head) / length if length and not self._task.isdisjoint(asked) else 0.0
+
     def _by_agent(self, calls: set[str]) -> bool:
         return any(self._links.conversation[source] in self.why for source in calls)
 
@@ -172,10 +187,3 @@ class Roles:
 
     def _family(self, conversation: int) -> int:
         return self._links.family[self._members[conversation][0].id]
-
-
-def _holding(task: PublicTask, links: Links) -> set[int]:
-    """Return the messages that hold the task's text."""
-    head = msg.flat(task.prompt)[:_HEAD]
-    asking = ((n, m) for n, m in enumerate(links.messages) if msg.role(m) in ("system", "user"))
-    return {n for n, m in asking if head and head in msg.flat(msg.text(m))}

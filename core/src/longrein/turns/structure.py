@@ -52,7 +52,7 @@ def _label(call: ModelCall, same: list[ModelCall], links: Links, roles: Roles) -
     if why is None:
         return TurnLabel("aux", roles.aux_reason(call))
     if _abandoned(call, links, roles):
-        return TurnLabel("discarded", "abandoned: the conversation went on beside this reply")
+        return TurnLabel("discarded", "abandoned: the agent asked again or went on beside this reply")
     if not call.sampled_ids and call.id not in links.reply:
         return TurnLabel("context", f"{why}; the reply is empty")
     return TurnLabel("train", f"{why}; " + ("it went on" if links.used(call.id) else "it ended with this reply"))
@@ -77,9 +77,11 @@ def _said(call: ModelCall, links: Links) -> tuple[tuple[int, ...], int | None]:
 
 
 def _abandoned(call: ModelCall, links: Links, roles: Roles) -> bool:
-    """Return whether nothing went on from a reply while the conversation went on, later, beside it."""
-    before = links.before[call.id]
-    if before is None or links.used(call.id) or roles.came_back(call):
+    """Return whether nothing went on from a reply while the agent, later, asked again or went on beside it."""
+    if links.used(call.id) or roles.came_back(call):
         return False
-    beside = (other for other in links.after[before] if links.question[other] != links.question[call.id])
+    if call.id in links.asked_again:
+        return True
+    before = links.before[call.id]
+    beside = (o for o in links.after.get(before, ()) if links.question[o] != links.question[call.id]) if before is not None else ()
     return any(links.went_on_after(other, call.index) for other in beside)
