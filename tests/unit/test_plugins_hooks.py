@@ -333,7 +333,7 @@ async def test_an_answer_that_does_not_cover_the_group_makes_it_unscorable(load:
     findings: list[Finding] = []
     rewards = await host.score_group(GROUP, REWARDS, findings)
     assert set(rewards) == {"r0", "r1", "r2"}
-    assert {reward.value for reward in rewards.values()} == {None}
+    assert {(reward.value, reward.decided_by) for reward in rewards.values()} == {(None, "plugin:a.py")}
     assert {reward.reason for reward in rewards.values()} == {f"group is unscorable: longrein_score_group answered {message}"}
     assert findings == [Finding("plugin:a.py", f"longrein_score_group answered {message}")]
 

@@ -14,6 +14,7 @@ import pytest
 from longrein.agent import AgentAdapter
 from longrein.errors import ConfigError, PluginError, UnknownNameError
 from longrein.hookspecs import SDK_VERSION
+from longrein.model import Outcome, Rollout, SessionResult, Trajectory, Verdict
 from longrein.plugins import PluginHost, PluginInfo
 
 Install = Callable[..., None]
@@ -257,6 +258,22 @@ def test_a_config_can_name_a_file_beside_it(tmp_path: Path) -> None:
     assert plugin(host, "mine.py").origin == str(tmp_path / "mine.py")
     assert host.agent("tiny", {}).name == "tiny"
     assert PluginHost.load(host.use, folder=Path("/")).plugins == host.plugins  # as a child or a resumed run does
+
+
+async def test_only_named_packages_override_and_in_the_order_of_use(install: Install) -> None:
+    answer = "def longrein_compute_reward(rollout): return Reward(1.0, reason=__name__)"
+    for name in ("lr_one", "lr_two", "lr_six"):
+        install(name, f"from longrein.model import Reward\n{MARKED}{answer}")
+    ended = SessionResult("s", "nop", Outcome("completed"), Trajectory())
+    rollout = Rollout("r", "g", "nop", "practice", "t", "d", 0, 0, ended, Verdict("passed", 1.0))
+    for use in (["lr_one", "lr_two"], ["lr_two", "lr-one"], ["lr_six"]):
+        host = PluginHost.load(use)
+        reward = await host.compute_reward(rollout, host.reward("binary"), [])
+        first = use[0]
+        assert (reward.reason, reward.decided_by) == (first, f"plugin:{first}")
+        assert [info.name for info in host.plugins if info.active] == sorted(word.replace("-", "_") for word in use)
+    host = PluginHost.load()
+    assert (await host.compute_reward(rollout, host.reward("binary"), [])).decided_by == "reward:binary"
 
 
 def test_what_a_config_names_must_exist_and_work(install: Install, tmp_path: Path) -> None:

@@ -76,7 +76,6 @@ def collect(manager: pluggy.PluginManager, infos: Sequence[PluginInfo]) -> tuple
             after[index] = failed(after[index], conflict)
         else:
             classes |= {key: cls for key, cls in keys.items() if key not in shared}
-    lost |= shared
     return Registry(classes, lost), after
 
 
