@@ -51,6 +51,9 @@ def serve(options: ServeOptions) -> None:
 
 
 async def _serve(options: ServeOptions) -> None:
+    # Before the imports, which take seconds.
+    if not (options.model / "config.json").is_file():
+        raise ServeError(f"{options.model} is not a model folder: it has no config.json")
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import socket
 from pathlib import Path
 from typing import Any
 
@@ -62,55 +61,3 @@ class ControlServer:
         if not real.is_relative_to(self.weights):
             raise ServeError(f"refused to load {path}: only files below {self.weights} are loaded")
         return real
-
-
-class ControlClient:
-    """Calls the control socket of a policy server; every call blocks until it is done.
-
-    Args:
-        path: the socket.
-        timeout_s: how long a call may take; a pause waits for the replies under way.
-    """
-
-    def __init__(self, path: Path, *, timeout_s: float = 120.0) -> None:
-        self.path, self.timeout_s = path, timeout_s
-
-    def pause(self, mode: str = "wait") -> None:
-        """Let the replies under way end and start no other."""
-        self._call("pause", mode=mode)
-
-    def load(self, weights: Path, version: int) -> None:
-        """Swap the weights between two replies.
-
-        Raises:
-            ServeError: the file is outside the server's weights folder or does not fit; the old weights stay.
-        """
-        self._call("load", path=str(weights), version=version)
-
-    def resume(self) -> None:
-        """Answer the requests that have queued up, and new ones."""
-        self._call("resume")
-
-    def status(self) -> dict[str, Any]:
-        """Return version, paused, running, queued, counters, and the weights folder."""
-        status: dict[str, Any] = self._call("status")
-        return status
-
-    def _call(self, call: str, **arguments: Any) -> Any:
-        try:
-            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
-                connection.settimeout(self.timeout_s)
-                connection.connect(str(self.path))
-                connection.sendall(json.dumps({"call": call, **arguments}).encode() + b"\n")
-                with connection.makefile("rb") as replies:
-                    line = replies.readline()
-        except TimeoutError as error:
-            raise ServeError(f"the policy server did not finish {call!r} within {self.timeout_s:g} s") from error
-        except OSError as error:
-            raise ServeError(f"the policy server does not answer on {self.path}: {error.strerror}; it has probably ended") from error
-        if not line:
-            raise ServeError(f"the policy server ended during {call!r}")
-        reply = json.loads(line)
-        if "error" in reply:
-            raise ServeError(reply["error"])
-        return reply["ok"]

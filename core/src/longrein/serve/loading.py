@@ -37,8 +37,6 @@ def load_policy(folder: Path, *, dtype: str, max_model_len: int | None, threads:
     Raises:
         ServeError: the folder is no model, or one that this server cannot serve exactly.
     """
-    if not (folder / "config.json").is_file():
-        raise ServeError(f"{folder} is not a model folder: it has no config.json")
     if dtype not in DTYPES:
         raise ServeError(f"unknown dtype {dtype!r}; known: {', '.join(DTYPES)}{nearest(dtype, DTYPES)}")
     torch.set_num_threads(threads)

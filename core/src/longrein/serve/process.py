@@ -1,4 +1,4 @@
-"""A policy server as a child process."""
+"""A policy server as a child process, and the client of its control socket. Loads none of what the server needs."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import json
 import os
 import selectors
 import shutil
+import socket
 import subprocess
 import sys
 import time
@@ -16,10 +17,61 @@ from typing import Any
 
 from longrein.capture.endpoint import PolicyEndpoint
 from longrein.errors import ServeError
-from longrein.serve.control import ControlClient
 
 START_TIMEOUT_S = 300.0
 STOP_TIMEOUT_S = 5.0
+
+
+class ControlClient:
+    """Calls the control socket of a policy server; every call blocks until it is done.
+
+    Args:
+        path: the socket.
+        timeout_s: how long a call may take; a pause waits for the replies under way.
+    """
+
+    def __init__(self, path: Path, *, timeout_s: float = 120.0) -> None:
+        self.path, self.timeout_s = path, timeout_s
+
+    def pause(self, mode: str = "wait") -> None:
+        """Let the replies under way end and start no other."""
+        self._call("pause", mode=mode)
+
+    def load(self, weights: Path, version: int) -> None:
+        """Swap the weights between two replies.
+
+        Raises:
+            ServeError: the file is outside the server's weights folder or does not fit; the old weights stay.
+        """
+        self._call("load", path=str(weights), version=version)
+
+    def resume(self) -> None:
+        """Answer the requests that have queued up, and new ones."""
+        self._call("resume")
+
+    def status(self) -> dict[str, Any]:
+        """Return version, paused, running, queued, counters, and the weights folder."""
+        status: dict[str, Any] = self._call("status")
+        return status
+
+    def _call(self, call: str, **arguments: Any) -> Any:
+        try:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+                connection.settimeout(self.timeout_s)
+                connection.connect(str(self.path))
+                connection.sendall(json.dumps({"call": call, **arguments}).encode() + b"\n")
+                with connection.makefile("rb") as replies:
+                    line = replies.readline()
+        except TimeoutError as error:
+            raise ServeError(f"the policy server did not finish {call!r} within {self.timeout_s:g} s") from error
+        except OSError as error:
+            raise ServeError(f"the policy server does not answer on {self.path}: {error.strerror}; it has probably ended") from error
+        if not line:
+            raise ServeError(f"the policy server ended during {call!r}")
+        reply = json.loads(line)
+        if "error" in reply:
+            raise ServeError(reply["error"])
+        return reply["ok"]
 
 
 class ServerProcess:
