@@ -67,6 +67,26 @@ async def test_a_tool_call_in_every_dialect(dialect: str) -> None:
     assert policy.requests[0]["temperature"] == 0.9
 
 
+@pytest.mark.parametrize(("dialect", "constraint"), [
+    ("responses", {"text": {"format": {"type": "json_schema", "name": "x", "schema": PARAMETERS}}}),
+    ("responses", {"tool_choice": "required"}),
+    ("messages", {"tool_choice": {"type": "tool", "name": "add"}}),
+    ("google", {"toolConfig": {"functionCallingConfig": {"mode": "ANY"}}}),
+    ("google", {"generationConfig": {"responseMimeType": "application/json", "responseSchema": PARAMETERS}}),
+])
+async def test_constraints_are_refused_in_every_dialect(dialect: str, constraint: dict[str, Any]) -> None:
+    path, _, body, _ = CASES[dialect]
+    with tempfile.TemporaryDirectory(prefix="lr-") as folder, ScriptedServer(lambda _: Reply("hello")) as policy:
+        async with CaptureServer(policy.endpoint, sampling=SamplingConfig(), training=True, socket=Path(folder) / "c.sock",
+                                 open_port=True, max_reply_tokens=100) as server:
+            session = server.open_session(max_calls=5, max_tokens=1000, seed=0)
+            async with httpx.AsyncClient(headers={"x-api-key": session.key}) as agent:
+                answer = await agent.post(f"http://127.0.0.1:{server.port}{path}", json={**body, **constraint})
+    assert answer.status_code == 400
+    assert "cannot constrain its replies" in answer.text
+    assert not policy.requests
+
+
 async def test_chat_streaming_has_role_deltas_finish_usage_and_done() -> None:
     with tempfile.TemporaryDirectory(prefix="lr-") as folder, ScriptedServer(lambda _: Reply("hello there")) as policy:
         async with CaptureServer(policy.endpoint, sampling=SamplingConfig(), training=True, socket=Path(folder) / "c.sock",

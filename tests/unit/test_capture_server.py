@@ -17,6 +17,7 @@ import pytest
 from attrs import evolve
 
 from longrein.capture import gate
+from longrein.capture import session as session_module
 from longrein.capture.server import CaptureServer
 from longrein.capture.session import CaptureSession
 from longrein.config import SamplingConfig
@@ -156,6 +157,29 @@ async def test_a_used_up_budget_ends_the_agents_loop_without_another_call(folder
         assert session.over.is_set()
         assert len(policy.requests) == len(session.calls) == 2
         session.close()
+
+
+async def test_a_session_whose_agent_is_silent_after_the_stop_is_over_in_time(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session_module, "GRACE_S", 0.05)
+    async with capturing(folder, lambda _: Reply("ok")) as (server, _):
+        session = open_session(server, max_calls=1)
+        async with client(folder, session.key) as agent:
+            for _ in range(2):
+                await agent.post("/chat/completions", json=ASK)
+        await asyncio.wait_for(session.over.wait(), 5)
+
+
+async def test_an_endpoint_without_ids_is_asked_for_none_and_its_calls_are_no_problem(folder: Path) -> None:
+    async with capturing(folder, lambda _: Reply("ok"), training=False, level="text") as (server, policy):
+        session = open_session(server)
+        async with client(folder, session.key) as agent:
+            answer = await agent.post("/chat/completions", json={**ASK, "temperature": 0, "n": 1})
+            more = [*ASK["messages"], answer.json()["choices"][0]["message"], {"role": "user", "content": "go on"}]
+            await agent.post("/chat/completions", json={"messages": more})
+            assert (await agent.post("/chat/completions", json={**ASK, "n": 2})).status_code == 400
+    assert {"logprobs", "return_token_ids", "top_p", "top_k"}.isdisjoint(policy.requests[0])
+    assert policy.requests[0]["temperature"] == 1.0
+    assert [(call.parent_id, call.problem, call.prompt_len) for call in session.calls] == [(None, None, 0), ("c0", None, 0)]
 
 
 @pytest.mark.parametrize(("method", "path", "key", "status"), [

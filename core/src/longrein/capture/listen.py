@@ -27,7 +27,8 @@ def unix_listener(path: Path) -> socket.socket:
                            f" {_LONGEST_SOCKET_PATH}. Use a shorter folder, for example through TMPDIR")
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        path.unlink(missing_ok=True)
+        if path.is_socket():  # left behind by a process that was killed
+            path.unlink()
         listener.bind(str(path))
         path.chmod(0o600)
     except OSError as error:
@@ -53,7 +54,8 @@ class _Server(uvicorn.Server):  # type: ignore[misc]
 @contextlib.asynccontextmanager
 async def serving(app: Any, listeners: Sequence[socket.socket]) -> AsyncIterator[None]:
     """Serve `app` on the listeners until the block ends; open requests are then cut off."""
-    config = uvicorn.Config(app, lifespan="off", log_config=None, log_level="critical", access_log=False)
+    # Agents keep connections while they run tests; one that closes as it is used again is an error to them.
+    config = uvicorn.Config(app, lifespan="off", ws="none", log_config=None, log_level="critical", access_log=False, timeout_keep_alive=600)
     server = _Server(config)
     task = asyncio.create_task(server.serve(sockets=list(listeners)))
     try:

@@ -33,7 +33,6 @@ class CaptureServer:
         self._endpoint, self._sampling, self._training = endpoint, sampling, training
         self._socket, self._open_port, self._max_reply_tokens = socket, open_port, max_reply_tokens
         self._sessions: dict[str, CaptureSession] = {}
-        self._stack = AsyncExitStack()
         self.port: int | None = None
 
     async def __aenter__(self) -> CaptureServer:
@@ -41,16 +40,18 @@ class CaptureServer:
         from longrein.capture.app import build_app
         from longrein.capture.upstream import PolicyClient
 
-        listeners = [unix_listener(self._socket)]
-        self._stack.callback(self._socket.unlink, missing_ok=True)
-        if self._open_port:
-            listeners.append(loopback_listener())
-            self.port = listeners[1].getsockname()[1]
-        self._client = PolicyClient(self._endpoint, sampling=self._sampling, training=self._training,
-                                    max_reply_tokens=self._max_reply_tokens)
-        self._stack.push_async_callback(self._client.aclose)
-        self._app = build_app(self._client)
-        await self._stack.enter_async_context(serving(Gate(self._app, self._sessions), listeners))
+        async with AsyncExitStack() as stack:
+            listeners = [stack.enter_context(unix_listener(self._socket))]
+            stack.callback(self._socket.unlink, missing_ok=True)
+            if self._open_port:
+                listeners.append(stack.enter_context(loopback_listener()))
+                self.port = listeners[1].getsockname()[1]
+            self._client = PolicyClient(self._endpoint, sampling=self._sampling, training=self._training,
+                                        max_reply_tokens=self._max_reply_tokens)
+            stack.push_async_callback(self._client.aclose)
+            self._app = build_app(self._client)
+            await stack.enter_async_context(serving(Gate(self._app, self._sessions), listeners))
+            self._stack = stack.pop_all()
         return self
 
     async def __aexit__(self, *exc: object) -> None:
