@@ -89,7 +89,7 @@ class Roles:
 
         def rank(conversation: int) -> tuple[bool, bool, bool, int, float, str]:
             members = self._members[conversation]
-            n_used = sum(self._links.used(call.id) for call in members)
+            n_used = self._n_used(conversation)
             return (
                 n_used > 0,
                 not self._derived(conversation),
@@ -118,7 +118,7 @@ class Roles:
             (ANEW, lambda c: c in rewritten or (self._family(c) in families and self._resumes(c, openings))),
             (SPAWNED, lambda c: self._by_agent({s for call in self._members[c] for s in self._quotes.sources(call)})),
             (RETURNED, lambda c: any(self._returned_to_agent(call) for call in self._members[c])),
-            (OWN, lambda c: any(self._links.used(call.id) for call in self._members[c])),
+            (OWN, lambda c: self._n_used(c) > 0),
         )
         others = [c for c in self._members if c not in self.why]
         for reason, holds in rules:
@@ -172,6 +172,11 @@ class Roles:
     def _heard(self, call: ModelCall) -> set[str]:
         """Return the other calls whose replies stand in the request of `call`."""
         return {s for n in self._links.heard[call.id] for s in self._quotes.speakers(n)} - {call.id}
+
+    def _n_used(self, conversation: int) -> int:
+        # A later summary hears the earlier ones: that those stand there is no sign that they went on.
+        summaries = {h.summary for h in self._handovers}
+        return sum(self._links.used(call.id) and call.id not in summaries for call in self._members[conversation])
 
     def _share_of_task(self, call: ModelCall) -> float:
         """Return how much of the text that a call was asked with as a user is the task's."""
