@@ -145,7 +145,7 @@ def _command(folder: Path, settings: TaskFile) -> str:
         return settings.verify
     if (folder / "verify.sh").is_file():
         return (folder / "verify.sh").read_text(encoding="utf-8")
-    raise TaskError(f"{folder.name} has no verify command; put verify = \"...\" in task.toml, or add verify.sh")
+    raise TaskError(f"{folder.name} has no verify command; put verify = \"...\" in task.toml or add verify.sh")
 
 
 def _texts(folder: Path) -> dict[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import marshal
 import os
 import shutil
 import socket
@@ -11,7 +12,7 @@ import subprocess
 import tempfile
 import threading
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
@@ -81,7 +82,6 @@ class ForkServer:
         self.python_version = ""
         self.isolation = ""
         self._folder = Path(tempfile.mkdtemp(prefix="longrein-grade-"))
-        self._sock: socket.socket | None = None
         tried = ["namespaces", "processes"] if isolation == "auto" else [isolation]
         problems = []
         for name in tried:
@@ -96,10 +96,12 @@ class ForkServer:
         self.close = weakref.finalize(self, _close, self._process, self._sock, self._folder)
 
     def _start(self, python: Path, isolation: str) -> None:
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         root = self._folder / "root"
         root.mkdir(exist_ok=True)
-        settings = {"preload": PRELOAD, "boxed": isolation == "namespaces", "prefixes": prefixes(python), "root": str(root)}
+        settings = {
+            "preload": PRELOAD, "boxed": isolation == "namespaces", "prefixes": prefixes(python), "root": str(root), "folder": str(self._folder),
+        }
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         log = os.memfd_create("longrein-forkserver-log")
         with theirs:
             process = subprocess.Popen(
@@ -114,6 +116,8 @@ class ForkServer:
             process.wait()
             raise SandboxError(f"the grader's process ({isolation}) did not start: {text.splitlines()[-1] if text else process.returncode}")
         self._process, self._sock = process, ours
+        if isolation == "namespaces":
+            shutil.rmtree(self._folder)
         self.isolation, self.python_version = isolation, hello["python"]
 
     @contextmanager
@@ -130,7 +134,6 @@ class ForkServer:
         archive = memory_file(pack(files))
         try:
             with theirs, self._lock:
-                assert self._sock is not None
                 wire.send(self._sock, request, (theirs.fileno(), archive, code))
             yield Program(ours, code, is_call=kind == "call")
         except OSError as error:
@@ -141,6 +144,11 @@ class ForkServer:
             os.close(archive)
             if folder is not None:
                 shutil.rmtree(folder, ignore_errors=True)
+
+    @property
+    def alive(self) -> bool:
+        """False once the server's process has ended."""
+        return self.close.alive and self._process.poll() is None
 
     def __enter__(self) -> ForkServer:
         return self
@@ -165,19 +173,19 @@ class Program:
     def __init__(self, control: socket.socket, code: int, *, is_call: bool) -> None:
         self._control, self._code, self._is_call = control, code, is_call
 
-    def run(self, stdin: bytes, arguments: Sequence[Any] = ()) -> Run:
+    def run(self, stdin: bytes, arguments: Any = ()) -> Run:
         """Run one case.
 
         Args:
             stdin: what the program reads.
-            arguments: for a call, the arguments (plain data).
+            arguments: for a call, the list of arguments (plain data).
 
         Raises:
             SandboxError: trouble of the grader's own; says nothing about the program.
         """
         fds = [memory_file(stdin), os.memfd_create("stdout"), os.memfd_create("stderr")]
         if self._is_call:
-            fds += [memory_file(json.dumps(arguments).encode()), os.memfd_create("result")]
+            fds += [memory_file(marshal.dumps(arguments, 2)), os.memfd_create("result")]
         try:
             wire.send(self._control, {}, tuple(fds))
             reply, _ = wire.receive(self._control)
@@ -214,10 +222,11 @@ def pack(files: Mapping[str, bytes]) -> bytes:
 
 def prefixes(python: Path) -> list[str]:
     """Return the folders that an interpreter needs besides the system's: its venv and its base prefix."""
-    found = subprocess.run(
-        [str(python), "-sP", "-c", "import sys; print(sys.prefix); print(sys.base_prefix)"], capture_output=True, text=True, check=True,
-    ).stdout.split("\n")
-    return sorted({path for path in found if path and not path.startswith("/usr")} | {str(FOLDER)})
+    try:
+        asked = subprocess.run([str(python), "-sP", "-c", "import sys; print(sys.prefix, sys.base_prefix, sep='\\n')"], capture_output=True, check=True)
+    except (OSError, subprocess.CalledProcessError) as error:
+        raise SandboxError(f"cannot run the interpreter {python}: {error}") from error
+    return sorted({path for path in asked.stdout.decode().splitlines() if not f"{path}/".startswith("/usr/")})
 
 
 def _plain(limits: Limits) -> dict[str, Any]:

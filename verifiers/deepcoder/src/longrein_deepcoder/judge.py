@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from decimal import Decimal
+from itertools import zip_longest
 from typing import Any
 
 from longrein.model import CaseResult
@@ -26,9 +28,9 @@ def judge(run: Run, expected: Any, mode: Mode, limits: Limits) -> CaseResult:
     if not status:
         right, detail = _printed(got, expected, mode) if run.result is None else _returned(got, expected, mode)
         status = "passed" if right else "wrong_answer"
+    wanted = expected if run.result is None else _shown(expected)
     return CaseResult(
-        status, detail, got=_excerpt(got), expected=_excerpt(expected.encode("utf-8", "surrogatepass") if run.result is None else repr(expected).encode("utf-8", "surrogatepass")),
-        cpu_s=round(run.cpu_s, 4), wall_s=round(run.wall_s, 4),
+        status, detail, got=_excerpt(got), expected=_excerpt(wanted.encode("utf-8", "surrogatepass")), cpu_s=round(run.cpu_s, 4), wall_s=round(run.wall_s, 4),
     )
 
 
@@ -61,12 +63,14 @@ def _printed(got: bytes, expected: str, mode: Mode) -> tuple[bool, str]:
     wanted = expected.encode("utf-8", "surrogatepass")
     if same(mode, got, wanted):
         return True, ""
-    ours, theirs = lines(got), lines(wanted)
-    first = next((number for number, (a, b) in enumerate(zip(ours, theirs, strict=False), start=1) if a != b), min(len(ours), len(theirs)) + 1)
+    pairs = enumerate(zip_longest(lines(got), lines(wanted)), start=1)
+    first = next((number for number, (ours, theirs) in pairs if ours != theirs), 1)
     return False, f"first difference in line {first}"
 
 
 def _returned(got: bytes, expected: Any, mode: Mode) -> tuple[bool, str]:
+    if got.startswith(b"!"):
+        return False, f"the returned value is not plain data: {_excerpt(got[1:])}"
     try:
         value = load_json(got.decode("utf-8", "surrogatepass"))
         return equal(value, _as_json(expected), tolerant=mode == "float"), ""
@@ -77,9 +81,11 @@ def _returned(got: bytes, expected: Any, mode: Mode) -> tuple[bool, str]:
 def equal(got: Any, expected: Any, *, tolerant: bool) -> bool:
     """Compare plain data as Python does; with `tolerant` an expected float grants a tolerance."""
     if isinstance(expected, list):
-        return isinstance(got, list) and len(got) == len(expected) and all(equal(g, e, tolerant=tolerant) for g, e in zip(got, expected, strict=True))
+        same_length = isinstance(got, list) and len(got) == len(expected)
+        return same_length and all(equal(ours, theirs, tolerant=tolerant) for ours, theirs in zip(got, expected, strict=True))
     if isinstance(expected, dict):
-        return isinstance(got, dict) and got.keys() == expected.keys() and all(equal(got[key], expected[key], tolerant=tolerant) for key in expected)
+        same_keys = isinstance(got, dict) and got.keys() == expected.keys()
+        return same_keys and all(equal(got[key], value, tolerant=tolerant) for key, value in expected.items())
     if tolerant and isinstance(expected, float) and isinstance(got, (int, float)) and got != expected:
         try:
             return numbers_close(float(got), expected)
@@ -95,6 +101,13 @@ def _as_json(value: Any) -> Any:
     if isinstance(value, dict):
         return {str(key): _as_json(item) for key, item in value.items()}
     return [_as_json(item) for item in value] if isinstance(value, (list, tuple)) else value
+
+
+def _shown(value: Any) -> str:
+    try:
+        return json.dumps(value, default=str)
+    except ValueError:
+        return "a value with a very long number"
 
 
 def _last_line(stderr: bytes) -> str:

@@ -17,7 +17,17 @@ from longrein_deepcoder.compare import MODES, Mode
 ConfigName = Literal["primeintellect", "taco", "lcbv5", "codeforces"]
 CONFIGS: tuple[ConfigName, ...] = get_args(ConfigName)
 
-_TOLERANCE = re.compile(r"(absolute|relative)\s+(or\s+(absolute|relative)\s+)?(error|precision)|error\s+(of\s+)?(at\s+most|less\s+than)|10\^\{?-\d", re.I)
+_TOLERANCE = re.compile(
+    r"(absolute|relative)\s+(or\s+(absolute|relative)\s+)?(error|precision)|error\s+(of\s+)?(at\s+most|less\s+than)|10\^\{?-\d", re.I
+)
+_ANY_CASE = re.compile(r"letter\s+in\s+any\s+(case|register)|in\s+any\s+case\s*\(|case[- ]insensitive", re.I)
+_SEVERAL = re.compile(
+    r"(multiple|several|many|more\s+than\s+one)\s+((possible|valid|correct|optimal|such)\s+)*(answers?|solutions?)[^.]{0,80}\b(any|either|arbitrary)\b"
+    r"|\b(print|output|return|report)\s+(any|either)\s+(of|one|valid|correct|such|suitable|possible|answer|solution|optimal)"
+    r"|\b(print|output|return)\b[^.]{0,60}\bin\s+(any|arbitrary)\s+order", re.I,
+)
+_INTERACTIVE = re.compile(r"\b(this\s+is\s+an?\s+interactive|interactive\s+(problem|task)|the\s+interactor)\b", re.I)
+_TYPE_COLUMN: Mapping[str, str] = {"primeintellect": "type", "lcbv5": "testtype"}
 _INT_KEY = re.compile(r"0|-?[1-9]\d*")
 
 
@@ -71,8 +81,13 @@ def normalise(config: ConfigName, row: Mapping[str, Any]) -> NormalRow:
     """
     if config not in CONFIGS:
         raise UnknownNameError("DeepCoder config", config, CONFIGS)
+    problem = str(row.get("problem") or "")
+    if _INTERACTIVE.search(problem):
+        raise Rejected("interactive problem")
+    if _SEVERAL.search(problem):
+        raise Rejected("several answers are right")
     tests = _tests(row)
-    kind, fn_name, pairs = _taco(tests) if isinstance(tests, dict) else _listed(tests, row)
+    kind, fn_name, pairs = _taco(tests) if isinstance(tests, dict) else _listed(tests, row, _TYPE_COLUMN.get(config))
     if not pairs:
         raise Rejected("no cases")
     cases = _calls(pairs) if kind == "call" else [_stdin(*pair) for pair in pairs]
@@ -112,11 +127,11 @@ def _taco(tests: Mapping[str, Any]) -> tuple[Literal["stdin", "call"], str | Non
     return "call", _name(fn_name), list(zip(inputs, _unwrap(outputs), strict=True))
 
 
-def _listed(tests: Sequence[Any], row: Mapping[str, Any]) -> tuple[Literal["stdin", "call"], str | None, Pairs]:
+def _listed(tests: Sequence[Any], row: Mapping[str, Any], type_column: str | None) -> tuple[Literal["stdin", "call"], str | None, Pairs]:
     for test in tests:
         if not isinstance(test, dict) or "input" not in test or "output" not in test:
             raise Rejected("a case without input or output")
-    types = {str(test.get("testtype") or test.get("type") or "stdin") for test in tests}
+    types = {str(test.get(type_column)) if type_column else "stdin" for test in tests}
     pairs = [(test["input"], test["output"]) for test in tests]
     if len(types) > 1:
         raise Rejected("mixed types", ", ".join(sorted(types)))
@@ -152,7 +167,7 @@ def _name(name: Any) -> str:
     name = name.removeprefix("Solution.").removeprefix("Solution().")
     if not name.isidentifier():
         raise Rejected("function name is not an identifier", repr(name)[:80])
-    return name
+    return str(name)
 
 
 def _json_lines(text: Any) -> Any:
@@ -190,7 +205,7 @@ def _int_keys(value: Any) -> Any:
     if isinstance(value, dict):
         numbers = bool(value) and all(_INT_KEY.fullmatch(key) for key in value)
         return {int(key) if numbers else key: _int_keys(item) for key, item in value.items()}
-    return value
+    return int(value) if isinstance(value, Decimal) else value
 
 
 def _stdin(given: Any, expected: Any) -> Case:
@@ -206,10 +221,13 @@ def _text(value: Any, what: str) -> str:
 
 
 def _compare(row: Mapping[str, Any], tests: Any, kind: str) -> Mode:
-    """Return the mode that the row states, else `float` where the statement grants an error, else `lines`."""
+    """Return the mode that the row states, else what its statement grants (an error, letters in any case), else `lines`."""
     stated = row.get("compare") or _metadata(row).get("compare") or (tests.get("compare") if isinstance(tests, dict) else None)
     if stated is not None:
         if stated not in MODES:
             raise Rejected("unknown compare mode", str(stated))
         return stated  # type: ignore[no-any-return]
-    return "float" if _TOLERANCE.search(str(row.get("problem") or "")) else "lines"
+    problem = str(row.get("problem") or "")
+    if _TOLERANCE.search(problem):
+        return "float"
+    return "icase" if kind == "stdin" and _ANY_CASE.search(problem) else "lines"

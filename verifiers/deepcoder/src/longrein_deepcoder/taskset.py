@@ -20,6 +20,8 @@ from longrein_deepcoder.prompt import SOLUTION, prompt
 from longrein_deepcoder.rows import Case, ConfigName, NormalRow, Rejected, normalise
 from longrein_deepcoder.source import Hub, JsonLines, Source
 
+positive: Any = validators.gt(0)
+optional_positive: Any = validators.optional(positive)
 DEFAULT_SPLIT: Mapping[str, str] = {"codeforces": "test"}
 PUBLIC_CASES, FEWEST_FOR_PUBLIC = 2, 4
 
@@ -33,9 +35,9 @@ class DeepCoderOptions:
     """A local JSONL file of rows in the shape of `config`; without it the hub is asked."""
     split: str | None = None
     """Default: test for codeforces, train for the others."""
-    max_row_mb: int = field(default=16, validator=validators.gt(0))
+    max_row_mb: int = field(default=16, validator=positive)
     """Rows whose tests are longer are rejected as "row too large"."""
-    max_graded: int | None = field(default=15, validator=validators.optional(validators.gt(0)))
+    max_graded: int | None = field(default=15, validator=optional_positive)
     """Of more hidden cases, those with the longest inputs are graded (first wins ties); None grades all."""
 
 
@@ -92,7 +94,8 @@ class DeepCoderTasks(TaskSet):
         """Return the graded cases of a task in normal form."""
         normal = normalise(self.options.config, self._row(task_id))
         split = split_cases(normal.cases, self.options.max_graded)
-        return {**normal.hidden([normal.cases[index] for index in split.graded]), "graded": list(split.graded), "public": list(split.public)}
+        graded = normal.hidden([normal.cases[index] for index in split.graded])
+        return {**graded, "graded": list(split.graded), "public": list(split.public)}
 
     def solution(self, task_id: str) -> Mapping[str, str] | None:
         """Return the row's first own solution, or None."""
@@ -106,7 +109,7 @@ class DeepCoderTasks(TaskSet):
     def _row(self, task_id: str) -> Mapping[str, Any]:
         config, _, index = task_id.rpartition("-")
         if config != self.options.config or not index.isdigit():
-            raise TaskError(f"unknown task {task_id!r}; tasks of deepcoder:{self.options.config} are named {self.options.config}-0, -1, ...")
+            raise TaskError(f"unknown task {task_id!r}; they are named {self.options.config}-0, -1, ...")
         try:
             return self._source.row(int(index))
         except IndexError:

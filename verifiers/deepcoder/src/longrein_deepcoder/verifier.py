@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from attrs import field, frozen, validators
+from attrs import asdict, field, frozen, validators
 
 from longrein.errors import SandboxError
 from longrein.model import CaseResult, Verdict
@@ -20,7 +20,9 @@ from longrein_deepcoder.judge import judge
 from longrein_deepcoder.prompt import SOLUTION
 from longrein_deepcoder.rows import ConfigName, Rejected, normalise
 
-positive = validators.gt(0)
+positive: Any = validators.gt(0)
+ATTEMPTS = 2
+"""A grader's trouble (a process killed from outside) is tried again once."""
 
 
 @frozen
@@ -29,8 +31,8 @@ class DeepCoderVerifierOptions:
 
     cpu_s: float = field(default=6.0, validator=positive)
     """CPU seconds of all processes of a case; this decides."""
-    wall_s: float = field(default=60.0, validator=positive)
-    """Guard against programs that sleep."""
+    wall_s: float = field(default=20.0, validator=positive)
+    """Wall seconds without those spent waiting for a CPU; guards against programs that sleep."""
     memory_mb: int = field(default=1024, validator=positive)
     output_kb: int = field(default=16384, validator=positive)
     """Of standard output, and of any file that a program writes."""
@@ -66,16 +68,17 @@ class DeepCoderVerifier(Verifier):
         files = read_workspace(workspace)
         if not files.get(SOLUTION, b"").strip():
             return _verdict([CaseResult("no_solution", f"{SOLUTION} is missing or empty")] * len(hidden["cases"]), details)
-        try:
-            server = self._ready()
-            details.update(isolation=server.isolation, python=server.python_version)
-            with self._slots, server.program(
-                files, kind=hidden["kind"], fn_name=hidden["fn_name"], limits=self.options.limits
-            ) as program:
-                return _verdict(_cases(program, hidden, self.options.limits), details)
-        except (SandboxError, OSError) as error:
-            self.close()
-            return Verdict.unscorable(f"grader: {error}", **details)
+        trouble = ""
+        for _attempt in range(ATTEMPTS):
+            try:
+                server = self._ready()
+                details.update(isolation=server.isolation, python=server.python_version)
+                limits = self.options.limits
+                with self._slots, server.program(files, kind=hidden["kind"], fn_name=hidden["fn_name"], limits=limits) as program:
+                    return _verdict(_cases(program, hidden, limits), details)
+            except (SandboxError, OSError) as error:
+                trouble = f"grader: {error}"
+        return Verdict.unscorable(trouble, **details)
 
     def close(self) -> None:
         """End the fork server; the next grade starts another."""
@@ -86,7 +89,7 @@ class DeepCoderVerifier(Verifier):
 
     def _ready(self) -> ForkServer:
         with self._starting:
-            if self._server is None:
+            if self._server is None or not self._server.alive:
                 self._server = ForkServer(self.options.python or Path(sys.executable), self.options.isolation)
             return self._server
 
@@ -109,8 +112,7 @@ def grade_row(
         verdict = verifier.grade(normal.hidden(normal.cases), workspace)
     finally:
         verifier.close()
-    cases = [{name: value for name in CaseResult.__slots__ if not name.startswith("_") and (value := getattr(case, name)) not in ("", None)}
-             for case in verdict.cases]
+    cases = [asdict(case, filter=lambda _field, value: value not in ("", None)) for case in verdict.cases]
     return {"status": verdict.status, "score": verdict.score, "reason": verdict.reason, "cases": cases, "details": verdict.details}
 
 

@@ -2,6 +2,7 @@
 
 import errno
 import os
+from contextlib import suppress
 from pathlib import Path
 
 import lr_libc as libc
@@ -43,7 +44,7 @@ def enter_system(new: str, prefixes: list[str]) -> None:
     libc.pivot_root(new, f"{new}/old")
     os.chdir("/")
     libc.umount("/old")
-    os.rmdir("/old")
+    Path("/old").rmdir()
     libc.mount("none", "/", "", libc.MS_REMOUNT | libc.MS_BIND | libc.MS_RDONLY | libc.MS_NOSUID | libc.MS_NODEV)
     if root:
         os.setgroups([])
@@ -56,7 +57,7 @@ def _bind(path: str, new: str) -> None:
     source, target = Path(path), Path(new + path)
     if source.is_symlink():
         target.parent.mkdir(parents=True, exist_ok=True)
-        target.symlink_to(os.readlink(source))
+        target.symlink_to(source.readlink())
     elif source.exists():
         if source.is_dir():
             target.mkdir(parents=True, exist_ok=True)
@@ -95,6 +96,8 @@ def mount_private(disk_mb: int) -> None:
         if error.errno not in (errno.EPERM, errno.EACCES):
             raise
         libc.mount("none", "/proc", "tmpfs", libc.MS_RDONLY, "size=4k")
+    with suppress(OSError):
+        Path("/proc/sys/user/max_user_namespaces").write_text("0")
     for target in (WORK, TMP):
         mount_disk(target, disk_mb)
 

@@ -1,5 +1,8 @@
 """The init of a program: it forks each case, ends everything, and restores the folders before the next."""
 
+# A case costs a millisecond; pathlib would be a tenth of it.
+# ruff: noqa: PTH
+
 import json
 import os
 import select
@@ -7,9 +10,10 @@ import shutil
 import signal
 import socket
 import stat
+import subprocess
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import lr_box
 import lr_case
@@ -42,14 +46,17 @@ class Init:
             self.work, self.tmp = f"{request['folder']}/work", f"{request['folder']}/tmp"
             os.mkdir(self.work)
             os.mkdir(self.tmp)
+        self.modes = os.stat(self.work).st_mode, os.stat(self.tmp).st_mode
         self.fill()
+        self.base = _memory("self")
+        request["processes"] = request["max_processes"] + (0 if boxed else _user_threads())
 
     def run(self) -> lr_case.Case:
         """Answer requests for cases; return in each process that is to run one, and nowhere else."""
         while True:
             request, fds = wire.receive(self.control)
             if request is None:
-                os._exit(0)
+                self.leave()
             pid = os.fork()
             if pid == 0:
                 self.control.close()
@@ -70,7 +77,7 @@ class Init:
         while not (events := poll.poll(WATCH_S * 1000)) and not ended_by:
             ended_by = self.over_limit(time.monotonic() - started)
         if any(fd != process for fd, _ in events):
-            os._exit(0)
+            self.leave()
         os.close(process)
         if ended_by:
             os.kill(pid, signal.SIGKILL)
@@ -84,21 +91,35 @@ class Init:
             "memory_mb": peak / 1024, "ended_by": ended_by,
         }
 
+    def leave(self) -> NoReturn:
+        """End with everything in the box: the grader has closed the program, or is gone."""
+        if not self.boxed:
+            self.end_all()
+            shutil.rmtree(self.request["folder"], ignore_errors=True)
+        os._exit(0)
+
     def over_limit(self, wall_s: float) -> str:
-        """Return which limit the processes of the case have passed, or an empty string."""
-        cpu_s, memory = 0.0, 0
-        for pid in self.processes():
+        """Return which limit the processes of the case have passed, or an empty string.
+
+        Time spent waiting for a CPU is taken off the wall time, so that a loaded machine changes no verdict.
+        """
+        cpu_s = waited_s = 0.0
+        memory = 0
+        pids = self.processes()
+        for pid in pids:
             try:
                 fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
-            except OSError:
+                waited_s += int(Path(f"/proc/{pid}/schedstat").read_bytes().split()[1]) / 1e9
+            except (OSError, IndexError):
                 continue
             cpu_s += sum(map(int, fields[11:15])) / TICK
-            memory += int(fields[21]) * PAGE
+            memory += max(0, int(fields[21]) * PAGE - self.base)
         if cpu_s > self.request["cpu_s"]:
             return "cpu"
-        if memory > self.request["memory_mb"] << 20:
+        most = self.request["memory_mb"] << 20
+        if memory > most and sum(map(_memory, pids)) > most:
             return "memory"
-        return "wall" if wall_s > self.request["wall_s"] else ""
+        return "wall" if wall_s - waited_s > self.request["wall_s"] else ""
 
     def processes(self) -> list[int]:
         """Return the live descendants."""
@@ -141,7 +162,7 @@ class Init:
 
     def restore(self) -> None:
         """Bring both folders back to what they were before the case."""
-        if os.listdir(self.tmp):
+        if os.listdir(self.tmp) or os.stat(self.tmp).st_mode != self.modes[1]:
             self.empty(self.tmp)
         if not self.unchanged():
             self.empty(self.work)
@@ -149,6 +170,8 @@ class Init:
 
     def unchanged(self) -> bool:
         """Compare the working folder with the workspace, contents included (times can be forged through mmap)."""
+        if os.stat(self.work).st_mode != self.modes[0]:
+            return False
         missing = set(self.files)
         folders = {parent for name in self.files for parent in map(str, Path(name).parents)}
         pending = ["."]
@@ -175,11 +198,31 @@ class Init:
         if self.boxed:
             lr_box.empty_disk(folder, self.request["disk_mb"])
             return
-        for entry in os.scandir(folder):
-            if entry.is_dir(follow_symlinks=False):
-                shutil.rmtree(entry.path)
-            else:
-                os.unlink(entry.path)
+        mode = self.modes[0] if folder == self.work else self.modes[1]
+        subprocess.run(["chmod", "-R", "u+rwx", folder], check=True)
+        subprocess.run(["rm", "-rf", folder], check=True)
+        os.mkdir(folder, stat.S_IMODE(mode))
+
+
+def _memory(pid: int | str) -> int:
+    """Return the memory of a process in bytes, with its share of what it shares with others."""
+    try:
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_bytes().splitlines()
+    except OSError:
+        return 0
+    return sum(int(line.split()[1]) << 10 for line in lines if line.startswith(b"Pss:"))
+
+
+def _user_threads() -> int:
+    """Return how many threads this user runs: without a user namespace the limit on processes counts them all."""
+    count = 0
+    for entry in os.scandir("/proc"):
+        try:
+            if entry.name.isdigit() and entry.stat().st_uid == os.geteuid():
+                count += len(os.listdir(f"/proc/{entry.name}/task"))
+        except OSError:
+            continue
+    return count
 
 
 def unpack(archive: bytes) -> dict[str, bytes]:

@@ -4,6 +4,7 @@ import gc
 import importlib
 import json
 import os
+import shutil
 import signal
 import socket
 import sys
@@ -13,6 +14,7 @@ import lr_box
 import lr_case
 import lr_init
 import lr_libc as libc
+import lr_seccomp
 import lr_wire as wire
 
 OURS = ("lr_box", "lr_case", "lr_init", "lr_libc", "lr_seccomp", "lr_server", "lr_wire")
@@ -29,6 +31,7 @@ def serve(fd: int, settings_text: str) -> lr_case.Case:
     if settings["boxed"]:
         lr_box.enter_system(settings["root"], settings["prefixes"])
     libc.prctl(libc.PR_SET_NO_NEW_PRIVS, 1)
+    lr_seccomp.install()
     lr_case.hide_server(OURS, startup)
     gc.collect()
     gc.freeze()
@@ -37,6 +40,7 @@ def serve(fd: int, settings_text: str) -> lr_case.Case:
     while True:
         request, fds = wire.receive(sock)
         if request is None:
+            shutil.rmtree(settings["folder"], ignore_errors=True)
             os._exit(0)
         pid = os.fork()
         if pid == 0:
