@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from longrein.agent import AgentAdapter
 from longrein.baseline import Nop, Oracle
 from longrein.hookspecs import hookimpl
+from longrein.practice.tasks import PracticeTasks
 from longrein.reward import RewardFunction
 from longrein.reward.builtin import Binary, Fraction, Shaped
 from longrein.sandbox import BubblewrapSandbox, Sandbox, SupervisorSandbox
@@ -28,8 +29,8 @@ def longrein_verifiers() -> Sequence[type[Verifier]]:
 
 @hookimpl
 def longrein_tasksets() -> Sequence[type[TaskSet]]:
-    """Register task folders."""
-    return [FolderTasks]
+    """Register task folders and the tasks of the practice policy."""
+    return [FolderTasks, PracticeTasks]
 
 
 @hookimpl
