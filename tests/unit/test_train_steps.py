@@ -3,14 +3,18 @@
 import json
 import os
 import sys
+import tempfile
 import textwrap
 from pathlib import Path
 
+import psutil
 import pytest
 
 from longrein.config import from_mapping
-from longrein.errors import ConfigError, RunStopped
+from longrein.errors import ConfigError, RunStopped, ServeError
 from longrein.plugins import PluginHost
+from longrein.serve.process import ServerProcess
+from longrein.training import state as states
 from longrein.training import train, worker
 
 FAKE = str(Path(__file__).with_name("train_fake_child.py"))
@@ -79,29 +83,165 @@ def model(tmp_path_factory):
 
 @pytest.fixture
 def trains(tmp_path, model, monkeypatch):
-    """Return a function that trains with the fake engine and gives back the run folder."""
+    """Return a function that trains with the fake engine; afterwards nothing may be left of any run."""
     (tmp_path / "numbers.py").write_text(textwrap.dedent(PLUGIN))
     host = PluginHost.load(["./numbers.py"], folder=tmp_path)
     monkeypatch.setattr(worker, "CHILD", (sys.executable, FAKE))
+    short = tempfile.mkdtemp(prefix="lrt", dir="/tmp")  # a socket's path must stay short
+    monkeypatch.setattr(tempfile, "tempdir", short)
+    servers = []
+    start = ServerProcess.start
+    monkeypatch.setattr(ServerProcess, "start", lambda *args, **options: servers.append(start(*args, **options)) or servers[-1])
 
     def run(*sets, engine=None, resume=None, log=None):
         monkeypatch.setenv("LONGREIN_TEST_ENGINE", json.dumps(engine or {}))
-        values = {
-            "run": {"out": str(tmp_path / "run"), "seed": 1}, "plugins": {"use": ["./numbers.py"]}, "taskset": "numbers",
-            "agents": {"tick": {}, "tock": {}}, "policy": {"model": str(model)}, "limits": {"sessions": 4},
-            "train": {"max_steps": 3, "group_size": 4, "rollouts_per_step": 8, "learning_rate": 1e-2, "save_steps": 2},
-        }
-        return train(from_mapping(values, sets), host=host, resume=resume, log=log)
+        return train(from_mapping(settings(tmp_path, model), sets), host=host, resume=resume, log=log)
 
-    return run
+    yield run
+    assert psutil.Process().children(recursive=True) == []
+    assert os.listdir(short) == []
+    assert not [server.weights for server in servers if server.weights.exists()]
+    os.rmdir(short)
+
+
+def settings(folder, model):
+    return {
+        "run": {"out": str(folder / "run"), "seed": 1}, "plugins": {"use": ["./numbers.py"]}, "taskset": "numbers",
+        "agents": {"tick": {}, "tock": {}}, "policy": {"model": str(model)}, "limits": {"sessions": 4},
+        "train": {"max_steps": 3, "group_size": 4, "rollouts_per_step": 8, "learning_rate": 1e-2, "save_steps": 2},
+    }
 
 
 def lines(folder, name):
     return [json.loads(line) for line in (folder / name).read_text().splitlines()]
 
 
-def test_trains_and_the_canary_holds(trains):
-    folder = trains(log=print)
-    metrics = lines(folder, "metrics.jsonl")
-    print(metrics[0])
-    assert [m["step"] for m in metrics if "loss" in m] == [1, 2, 3]
+def steps(folder):
+    return [values for values in lines(folder, "metrics.jsonl") if "loss" in values]
+
+
+EVAL = ("eval.taskset={name='numbers', options={first=100, n=2}}", "eval.samples=2", "eval.every=2")
+
+
+def test_three_steps_with_evaluations(trains, model):
+    """Weights move and are served, every figure is there, before and after are the same cells."""
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    said = []
+    folder = trains(*EVAL, log=said.append)
+    metrics = steps(folder)
+    assert [(m["step"], m["version"]) for m in metrics] == [(1, 2), (2, 3), (3, 4)]
+    for m in metrics:
+        assert m["canary/difference_mean"] < 1e-3
+        assert m["canary/difference_max"] < 1e-2
+        assert m["canary/moved_max"] > 1e-4
+        assert m["staleness/max"] <= 4
+        assert {"perf/weight_sync_s", "perf/fwd_bwd_s", "perf/rollout_wait_s", "perf/canary_s", "ratio"} <= set(m)
+    first = metrics[0]
+    assert first["ratio"] == pytest.approx(1.0, abs=1e-3)
+    for agent in ("tick", "tock"):
+        assert first[f"{agent}/outcome/completed"] == 1.0
+        assert {f"{agent}/reward", f"{agent}/pass_rate", f"{agent}/tokens/train_total", f"{agent}/turns/aux_total"} <= set(first)
+    after, before = AutoModelForCausalLM.from_pretrained(folder / "model"), AutoModelForCausalLM.from_pretrained(model)
+    AutoTokenizer.from_pretrained(folder / "model")
+    assert any((a != b).any() for a, b in zip(after.parameters(), before.parameters(), strict=True))
+
+    evals = [r for r in lines(folder, "rollouts.jsonl") if r["phase"].startswith("eval")]
+    cells = {phase: {(r["task_id"], r["agent"], r.get("sample", 0), r["seed"]) for r in evals if r["phase"] == phase}
+             for phase in ("eval:0", "eval:2", "eval:3")}
+    assert len(evals) == 3 * 2 * 2 * 2
+    assert cells["eval:0"] == cells["eval:2"] == cells["eval:3"]
+    assert {c["version_first"] for r in evals if r["phase"] == "eval:3" for c in calls(r)} == {4}
+    summary = json.loads((folder / "summary.json").read_text())
+    assert summary["agents"]["tick"]["before"]["n"] == summary["agents"]["tick"]["after"]["n"] == 4
+    assert said[-1] == f"model written to {folder / 'model'}"
+
+
+def calls(rollout):
+    return [turn["call"] for turn in rollout["session"]["trajectory"]["turns"]]
+
+
+def test_none_rewards_send_no_row_and_change_no_baseline(trains):
+    folder = trains("train.max_steps=1", "taskset.options={n=1}", engine={"reward": "some_none"})
+    for group in lines(folder, "groups.jsonl"):
+        rewards, advantages = list(group["rewards"].values()), list(group["advantages"].values())
+        assert rewards == [1.0, None, 0.0, None]
+        assert group["baseline"] == 0.5
+        assert [advantage is None for advantage in advantages] == [False, True, False, True]
+    metrics = steps(folder)[0]
+    assert metrics["tick/unscorable"] == 0.5, "counted per rollout, not per row that arrives"
+    assert metrics["tick/reward"] == 0.5
+
+
+def test_a_killed_engine_process_ends_training_and_resume_goes_on(trains, tmp_path):
+    """kill -9 in the middle; then --resume from the last whole checkpoint: versions go on, groups are never named twice."""
+    sets = ("train.max_steps=4", "train.save_steps=1", "train.max_staleness=1", *EVAL)
+    with pytest.raises(RunStopped, match=r"the engine process was killed by SIGKILL; the end of .*engine.log"):
+        trains(*sets, engine={"die_at": 8 + 8 * 3})
+    folder = tmp_path / "run"
+    assert not (folder / "summary.json").exists()
+    done = states.last_checkpoint(folder)
+    reached = states.read(done)
+    assert 1 <= reached.step < 4
+    groups_before = {group["id"] for group in lines(folder, "groups.jsonl")}
+
+    assert trains(*sets, resume=folder) == folder
+    again = [group for group in lines(folder, "groups.jsonl") if group["id"] not in groups_before]
+    assert len({group["id"] for group in lines(folder, "groups.jsonl")}) == len(lines(folder, "groups.jsonl"))
+    assert min(group["position"] for group in again) >= reached.place.position
+    assert all(group["position"] not in reached.place.done for group in again)
+    resumed = [m for m in steps(folder) if m["step"] > reached.step][-1]
+    assert resumed["version"] == reached.version + 1 + (4 - reached.step)
+    assert resumed["staleness/max"] <= 1
+    phases = [r["phase"] for r in lines(folder, "rollouts.jsonl")]
+    assert phases.count("eval:0") == 8, "the evaluation before training is not repeated"
+    ids = [r["id"] for r in lines(folder, "rollouts.jsonl")]
+    assert len(set(ids)) == len(ids)
+    with pytest.raises(ConfigError, match="has made its 4 steps already"):
+        trains(*sets, resume=folder)
+    (folder / "summary.json").unlink()  # as if killed in the last evaluation
+    assert trains(*sets, resume=folder) == folder
+    assert json.loads((folder / "summary.json").read_text())["agents"]["tick"]["after"]["n"] == 4
+
+
+def test_what_the_engine_raises_is_the_reason(trains):
+    with pytest.raises(RunStopped, match="the engine process failed: ValueError: the fake engine broke"):
+        trains(engine={"raise_at": 3})
+
+
+@pytest.mark.parametrize(("reward", "why"), [("same", "40 with all rewards equal"), ("none", "40 with fewer than two rollouts scored")])
+def test_nothing_to_train_on_is_said(trains, reward, why):
+    with pytest.raises(RunStopped, match=rf"nothing to train on: 40 groups in a row gave no training row \({why}\)"):
+        trains("train.group_size=2", engine={"reward": reward})
+
+
+def test_tasks_that_are_also_trained_on_are_refused(trains):
+    with pytest.raises(ConfigError, match=r"\[eval.taskset\] has 1 tasks that are also trained on, for example 'n2'"):
+        trains("eval.taskset={name='numbers', options={first=2}}")
+
+
+def test_a_sync_left_out_is_found(trains, monkeypatch):
+    monkeypatch.setattr("longrein.serve.control.ControlClient.load", lambda self, path, version: None)
+    with pytest.raises(ServeError, match="canary failed: the server answers with version 0 after version 1 was synced"):
+        trains()
+
+
+def test_other_weights_are_found(trains, monkeypatch):
+    from longrein.serve import weights
+    from longrein.training import transfer
+
+    monkeypatch.setattr(transfer, "write_weights", lambda named, folder, version: weights.write_weights(
+        ((name, tensor * 1.2) for name, tensor in named), folder, version,
+    ))
+    with pytest.raises(ServeError, match=r"canary failed after the sync of version 1: .* does not serve these weights"):
+        trains()
+
+
+def test_ctrl_c_leaves_a_readable_folder_and_nothing_else(trains, tmp_path):
+    def interrupt(line):
+        if line.startswith("step 1/"):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        trains(log=interrupt)
+    assert lines(tmp_path / "run", "rollouts.jsonl")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from typing import Any
 
 import torch
@@ -70,8 +71,10 @@ def _softcapped(
 
 
 def has_kernel() -> bool:
-    """Return True on a GPU that TRL's FlashAttention 3 kernel runs on (Hopper; on ROCm its AITER one)."""
-    return torch.cuda.is_available() and (torch.version.hip is not None or torch.cuda.get_device_capability() == (9, 0))
+    """Return True where TRL's own kernel runs: FlashAttention 3 on a Hopper GPU, AITER on ROCm, through `kernels`."""
+    if not torch.cuda.is_available() or find_spec("kernels") is None:
+        return False
+    return torch.version.hip is not None or torch.cuda.get_device_capability() == (9, 0)
 
 
 def use_sdpa() -> None:

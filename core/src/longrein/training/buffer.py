@@ -54,7 +54,8 @@ class RowBuffer:
     def look_ahead(self) -> dict[str, int]:
         """Return the arguments of the child's LookAhead."""
         return {
-            "rows_per_step": self._rows_per_step, "max_staleness": self._max_staleness, "first_version": self._first_version, "steps": self._steps,
+            "rows_per_step": self._rows_per_step, "max_staleness": self._max_staleness, "first_version": self._first_version,
+            "steps": self._steps,
         }
 
     def add(self, group: GroupDone) -> None:

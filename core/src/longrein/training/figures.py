@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
-from longrein.model import LABELS, OUTCOMES, Rollout, Trajectory
+from longrein.model import OUTCOMES, Rollout, Trajectory
+from longrein.turns import audit
 
 Values = dict[str, float | tuple[float, float]]
 """A number (a key with the word `total` is summed by TRL), or (numerator, denominator) of a rate."""
@@ -27,15 +26,8 @@ def of_rollout(rollout: Rollout, trajectory: Trajectory) -> Values:
         values[f"{agent}/outcome/{kind}"] = (float(rollout.outcome.kind == kind), 1.0)
     values[f"{agent}/session_s"] = (rollout.session.wall_s, 1.0)
     values[f"{agent}/calls"] = (float(len(trajectory)), 1.0)
-    tokens, turns = Counter[str](), Counter[str]()
-    for turn in trajectory:
-        tokens[turn.label.label] += len(turn.call.sampled_ids)
-        turns[turn.label.label] += 1
-    for label in LABELS:
-        values[f"tokens/{label}_total"] = float(tokens[label])
-        values[f"turns/{label}_total"] = float(turns[label])
-    continued = sum(turn.call.parent_id is not None for turn in trajectory)
-    values["turns/continued"] = (float(continued), float(max(0, len(trajectory) - 1)))
+    for audited in audit([(agent, trajectory)]).agents:  # the figures of `longrein turns`
+        values |= {f"{agent}/{key}_total": count for key, count in audited.metrics().items()}
     return values
 
 

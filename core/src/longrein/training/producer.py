@@ -17,10 +17,10 @@ from longrein.rollout.summary import Cell
 from longrein.training import advantages, figures
 from longrein.training.messages import EvalDone, GroupDone, Metrics, Note, TrainRow
 from longrein.training.schedule import Curriculum, LookAhead
+from longrein.turns import RowSet, build_rows
 
 if TYPE_CHECKING:
     from longrein.rollout.record import RunRecorder
-    from longrein.turns import RowSet
 
 MAX_EMPTY_GROUPS = 40
 """A run ends when so many groups in a row gave no row."""
@@ -100,8 +100,8 @@ class Producer:
             async with asyncio.TaskGroup() as tasks:
                 for _ in range(self._config.limits.sessions + 2):  # two more than sessions, so that grading overlaps
                     tasks.create_task(self._work())
-        except* RunStopped as stopped:
-            raise _first(stopped) from None
+        except BaseExceptionGroup as group:
+            raise _leaf(group) from None
 
     def set_version(self, version: int) -> None:
         """Note the version that is live now."""
@@ -185,29 +185,24 @@ class Producer:
         del self._groups[rollout.group_id]
         members = tuple(sorted(group.rollouts, key=lambda member: member.sample))
         scored = await self._engine.score_group(Group(rollout.group_id, group.agent, rollout.taskset, group.task.id, members))
-        row_sets = {r.id: await asyncio.to_thread(self._build, r) for r in scored.rollouts}
-        self._complete(group, scored, row_sets)
+        built = [await asyncio.to_thread(self._build, rollout) for rollout in scored.rollouts]
+        self._complete(group, scored, {r.id: rows for r, (rows, _) in zip(scored.rollouts, built, strict=True)}, [f for _, f in built])
         self._look_ahead.expected -= self._config.train.group_size
         self._notify()
 
-    def _build(self, rollout: Rollout) -> RowSet:
-        from longrein.turns import build_rows
+    def _build(self, rollout: Rollout) -> tuple[RowSet, figures.Values]:
+        rows = build_rows(rollout.trajectory, rollout_id=rollout.id, agent=rollout.agent, token_budget=self._token_budget)
+        return rows, figures.of_rollout(rollout, rows.relabelled)
 
-        return build_rows(rollout.trajectory, rollout_id=rollout.id, agent=rollout.agent, token_budget=self._token_budget)
-
-    def _complete(self, group: _GroupUnderWay, scored: Group, row_sets: dict[str, RowSet]) -> None:
+    def _complete(self, group: _GroupUnderWay, scored: Group, row_sets: dict[str, RowSet], values: Sequence[figures.Values]) -> None:
         score = advantages.score([rollout.reward.value for rollout in scored.rollouts])
         rows: list[TrainRow] = []
         if score.skipped is None:
             rows = self._rows(scored, score, row_sets)
         skipped = score.skipped or (None if rows else "no_row")
         self._recorder.group(_record(group, scored, score, rows, skipped))
-        values: dict[str, list[float | tuple[float, float]]] = {}
-        for figure in (*(figures.of_rollout(r, row_sets[r.id].relabelled) for r in scored.rollouts), figures.of_group(skipped, len(rows))):
-            for key, value in figure.items():
-                values.setdefault(key, []).append(value)
-        for number in range(max(map(len, values.values()))):
-            self._send(Metrics({key: numbers[number] for key, numbers in values.items() if number < len(numbers)}))
+        for figure in (*values, figures.of_group(skipped, len(rows))):
+            self._send(Metrics(figure))
         self._look_ahead.rows += len(rows)
         self._send(GroupDone(group.position, group.number, tuple(rows)))
         self._count_empty(skipped)
@@ -261,9 +256,8 @@ def _record(
     }
 
 
-def _first(group: BaseExceptionGroup[RunStopped]) -> RunStopped:
+def _leaf(group: BaseExceptionGroup[BaseException]) -> BaseException:
     error: BaseException = group
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
-    assert isinstance(error, RunStopped)
     return error

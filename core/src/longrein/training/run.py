@@ -67,12 +67,12 @@ def train(config: Config, *, host: PluginHost | None = None, resume: Path | None
     host = host or PluginHost.load(config.plugins.use)
     folder, checkpoint = _folder(config, resume)
     state = read(checkpoint) if checkpoint else TrainState()
-    if state.step >= config.train.max_steps:
+    if state.step >= config.train.max_steps and (folder / "summary.json").exists():
         raise ConfigError(f"{folder} has made its {state.step} steps already; set a larger [train] max_steps to go on")
-    with _terminate_interrupts(), ExitStack() as stack:
+    with _terminate_interrupts(), settings.no_bars(), ExitStack() as stack:
         rank, processes = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
         config, model, endpoint, parts = _prepare(config, host, folder, state, stack, main=rank == 0, log=log)
-        trainer = _make_trainer(config, model, folder, parts, processes)
+        trainer = _make_trainer(config, str(checkpoint or model), folder, parts, processes)
         trainer.model_version = state.version
         canary = Canary(endpoint, dtype=config.train.dtype, temperature=config.train.sampling.temperature)
         evals = _run(config, trainer, parts, canary, state, checkpoint, log)
@@ -173,7 +173,7 @@ def _make_trainer(config: Config, model: str, folder: Path, parts: _Parts, proce
             )
     if not attention.has_kernel():
         attention.use_sdpa()
-    for callback in (PrinterCallback, ProgressCallback):  # standard output is for results
+    for callback in (PrinterCallback, ProgressCallback):  # `log` tells the progress
         trainer.remove_callback(callback)
     return trainer
 
@@ -185,7 +185,12 @@ def _run(
 
     callback = LongreinCallback(config, trainer, worker=parts.worker, canary=canary, recorder=parts.recorder, state=state, log=log)
     trainer.add_callback(callback)
-    trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+    if state.step < config.train.max_steps:
+        trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+    else:  # it was broken off in its last evaluation: sync, start and evaluate, without a step
+        trainer.state.global_step = state.step
+        trainer.callback_handler.on_train_begin(trainer.args, trainer.state, trainer.control)
+        trainer.callback_handler.on_train_end(trainer.args, trainer.state, trainer.control)
     return callback.evals
 
 

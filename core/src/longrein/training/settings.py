@@ -128,10 +128,31 @@ def make_args(config: Config, *, run_folder: Path, processes: int) -> AsyncGRPOC
 @contextmanager
 def quiet() -> Iterator[None]:
     """Drop the warnings that TRL's trainer gives about itself, whatever the config says."""
+    from transformers.utils import logging
+
+    level = logging.get_verbosity()
+    logging.set_verbosity_error()
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="You are importing from 'trl.experimental'")
         warnings.filterwarnings("ignore", message="`gradient_checkpointing` is deprecated", category=FutureWarning)
+        try:
+            yield
+        finally:
+            logging.set_verbosity(level)
+
+
+@contextmanager
+def no_bars() -> Iterator[None]:
+    """Show no progress bars for the reading and writing of models: they are many and small here."""
+    from transformers.utils import logging
+
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
         yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()
 
 
 def _check_sampling(sampling: SamplingConfig) -> None:
