@@ -33,9 +33,9 @@ class Links:
         """Call id to its request messages after the leading system messages."""
         self.reply: dict[str, int] = {}
         """Call id to its reply, for replies that say something."""
-        self._read_messages()
-        self._prefix = self._prefixes()
+        self._prefix: dict[str, list[int]] = {}
         """Call id to a number for each beginning of its history, equal exactly for equal beginnings."""
+        self._read_messages()
         self._asking: dict[int, list[str]] = defaultdict(list)
         for call_id, prefix in self._prefix.items():
             self._asking[prefix[-1] if prefix else -1].append(call_id)
@@ -47,13 +47,16 @@ class Links:
         """Call id to the number of its kind of system prompt."""
         self.children: dict[str, list[str]] = defaultdict(list)
         self.carriers: dict[str, list[str]] = defaultdict(list)
-        """Call id to the calls of its family that hold its reply, or an altered one, as an assistant message."""
+        """Call id to calls of its family that hold its reply, or an altered one, as an assistant message."""
+        self.carried: dict[str, str | None] = {}
+        """Call id to the last call whose reply it holds so."""
         self.answered: set[str] = set()
         """Calls with a carrier in which their own last message stands before their reply."""
         self.before: dict[str, str | None] = {}
         """Call id to the call that it goes on from: the last one whose reply it holds, else its parent."""
         self.after: dict[str, list[str]] = defaultdict(list)
         """The inverse of `before`."""
+        self._read: dict[tuple[int, int], tuple[str | None, int]] = {}
         for call in calls:
             self._link(call)
         self.asked_again = {call.id: again for call in calls if (again := self._asked_again(call)) is not None}
@@ -81,6 +84,7 @@ class Links:
 
     def _read_messages(self) -> None:
         known: dict[Hashable, int] = {}
+        beginnings: dict[tuple[int, int], int] = {}
 
         def number(message: msg.Message) -> int:
             key = msg.identity(message)
@@ -90,11 +94,14 @@ class Links:
             return known[key]
 
         for call in self._bases_first():
-            kept = self.heard[call.messages_base][: call.messages_kept] if call.messages_base is not None else []
-            self.heard[call.id] = heard = kept + [number(message) for message in call.messages]
+            base, kept = call.messages_base, call.messages_kept
+            self.heard[call.id] = heard = (self.heard[base][:kept] if base else []) + [number(message) for message in call.messages]
             n_system = next((i for i, n in enumerate(heard) if msg.role(self.messages[n]) != "system"), len(heard))
             self.system[call.id] = "\n".join(msg.text(self.messages[n]) for n in heard[:n_system])
             self.history[call.id] = heard[n_system:]
+            self._prefix[call.id] = prefix = self._prefix[base][: max(0, kept - n_system)] if base else []
+            for n in heard[n_system + len(prefix) :]:
+                prefix.append(beginnings.setdefault((prefix[-1] if prefix else -1, n), len(beginnings)))
             if call.reply and (msg.text(call.reply) or msg.tool_calls(call.reply)):
                 self.reply[call.id] = number({**call.reply, "role": "assistant"})
 
@@ -109,19 +116,20 @@ class Links:
             yield from reversed(chain)
 
     def _link(self, call: ModelCall) -> None:
-        """Find what a call goes on from, by tokens and by messages."""
-        before, reached = call.parent_id, -1
-        if before is not None:
-            self.children[before].append(call.id)
-            reached = len(self.history[before])
-        for position, number in enumerate(self.history[call.id]):
-            if msg.role(self.messages[number]) != "assistant" or not (found := self._saying(call, position)):
-                continue
-            for other in found:
-                self.carriers[other].append(call.id)
-            if position > reached:
-                reached = position
-                before = max(found, key=lambda i: (len(self.history[i]) == position, self.by_id[i].index))
+        """Find what a call goes on from, by tokens and by messages; beginnings that an earlier call shares are not read again."""
+        family, prefix = self.family[call.id], self._prefix[call.id]
+        n_read = next((n for n in range(len(prefix), 0, -1) if (family, prefix[n - 1]) in self._read), 0)
+        before, reached = self._read[family, prefix[n_read - 1]] if n_read else (None, -1)
+        for position in range(n_read, len(prefix)):
+            if found := self._saying(call, position):
+                before, reached = max(found, key=lambda i: (len(self.history[i]) == position, self.by_id[i].index)), position
+                for other in found:
+                    self.carriers[other].append(call.id)
+            self._read[family, prefix[position]] = (before, reached)
+        self.carried[call.id] = before
+        if call.parent_id is not None:
+            self.children[call.parent_id].append(call.id)
+            before = call.parent_id if len(self.history[call.parent_id]) >= reached else before
         self.before[call.id] = before
         if before is not None:
             self.after[before].append(call.id)
@@ -129,17 +137,17 @@ class Links:
     def _saying(self, call: ModelCall, position: int) -> list[str]:
         """Return the calls of one family that said the assistant message at `position` of a history.
 
-        Those that said it word for word below their own last message come first, then those that said it elsewhere, then those
-        that were asked exactly what stands before it: the agent altered their reply.
+        These are the calls that said it word for word, best those that were asked exactly what stands before it, then those whose
+        own last message does; else those that were asked exactly that, whose reply the agent has altered.
         """
         history, family = self.history[call.id], self.family[call.id]
+        if position == 0 or msg.role(self.messages[history[position]]) != "assistant":
+            return []
+        asked = [i for i in self._asking.get(self._prefix[call.id][position - 1], ()) if self.family[i] == family]
         said = [i for i in self.speakers.get(history[position], ()) if i != call.id and self.family[i] == family]
-        exact = [i for i in said if position > 0 and self.history[i][-1:] == [history[position - 1]]]
-        self.answered.update(exact)
-        if exact or (said and self._telling(history[position])):
-            return exact or said
-        asked = self._asking.get(self._prefix[call.id][position - 1], ()) if position > 0 else ()
-        return [i for i in asked if i != call.id and self.family[i] == family]
+        answers = [i for i in said if i in asked] or [i for i in said if self.history[i][-1:] == [history[position - 1]]]
+        self.answered.update(answers)
+        return answers or (said if self._telling(history[position]) else []) or asked
 
     def _asked_again(self, call: ModelCall) -> str | None:
         """Return a later call that asked the same and more in place of a reply that nothing went on from."""
@@ -151,16 +159,6 @@ class Links:
             if kin and other.index > call.index and len(later) > len(asked) and later[len(asked) - 1] == asked[-1]:
                 return other.id
         return None
-
-    def _prefixes(self) -> dict[str, list[int]]:
-        known: dict[tuple[int, int], int] = {}
-        prefixes: dict[str, list[int]] = {}
-        for call_id, history in self.history.items():
-            at, prefixes[call_id] = -1, []
-            for number in history:
-                at = known.setdefault((at, number), len(known))
-                prefixes[call_id].append(at)
-        return prefixes
 
     def _telling(self, number: int) -> bool:
         message = self.messages[number]
@@ -183,8 +181,8 @@ class Links:
         first: dict[int, str] = {}
         for call in self.calls:
             groups.join(call.id, first.setdefault(self.question[call.id], call.id))
-            for other in (*self.children.get(call.id, ()), *self.carriers.get(call.id, ()), self.asked_again.get(call.id, call.id)):
-                groups.join(call.id, other)
+            for other in (call.parent_id, self.carried[call.id], self.asked_again.get(call.id), *self.carriers.get(call.id, ())):
+                groups.join(call.id, call.id if other is None else other)
         return groups.numbers()
 
 
