@@ -119,7 +119,10 @@ def test_an_endpoint_without_token_ids_is_for_evaluation_only(toy_config: MakeCo
     assert rollout.verdict.status == "passed"
     from longrein.capture.preflight import check_endpoint
 
-    with ScriptedServer(lambda _: Reply("x", fault="no_ids")) as server, pytest.raises(CaptureError, match="return-tokens-as-token-ids|token ids"):
+    with (
+        ScriptedServer(lambda _: Reply("x", fault="no_ids")) as server,
+        pytest.raises(CaptureError, match="return-tokens-as-token-ids|token ids"),
+    ):
         import asyncio
 
         asyncio.run(check_endpoint(server.endpoint, training=True))
@@ -139,7 +142,9 @@ def test_interrupt_leaves_a_readable_folder_and_no_process(toy_config: MakeConfi
         config = toy_config({"program": {"code": code}}, server.endpoint.url, "limits.sessions=1")
         (tmp_path / "c.toml").write_text(config_toml(config))
         child = subprocess.Popen(
-            [sys.executable, "-m", "longrein", "run", str(tmp_path / "c.toml"), "--samples", "3"], stderr=subprocess.PIPE, stdout=subprocess.PIPE
+            [sys.executable, "-m", "longrein", "run", str(tmp_path / "c.toml"), "--samples", "3"],
+            stderr=subprocess.PIPE,
+            stdout=subprocess.PIPE,
         )
         assert asked.wait(60)
         os.kill(child.pid, signal.SIGINT)

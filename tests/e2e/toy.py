@@ -28,7 +28,9 @@ class Doubling(TaskSet):
     def tasks(self) -> Iterator[Task]:
         """Yield both tasks."""
         for i in range(2):
-            public = PublicTask(f"Read an integer n and print 2*n (variant {i}). Write the program to solution.py.", examples=(Example("3\n", "6\n"),))
+            public = PublicTask(
+                f"Read an integer n and print 2*n (variant {i}). Write the program to solution.py.", examples=(Example("3\n", "6\n"),)
+            )
             yield Task(f"double-{i}", f"digest-{i}", with_examples(public), TaskRef("doubling", f"double-{i}"), "doubling")
 
     def hidden(self, task_id: str) -> Any:
@@ -72,14 +74,14 @@ class Program(AgentAdapter):
         return LaunchPlan((str(session.python), "-c", PRELUDE + self.options.code), env)
 
 
-PRELUDE = '''
+PRELUDE = """
 import json, os, sys, time, urllib.error, urllib.request
 def ask(text, path="/v1/chat/completions", key=os.environ["KEY"], **more):
     body = {"model": os.environ["MODEL"], "messages": [{"role": "user", "content": text}], **more}
     request = urllib.request.Request(os.environ["URL"] + path, json.dumps(body).encode(), {"Authorization": "Bearer " + key, "Content-Type": "application/json"})
     with urllib.request.urlopen(request, timeout=60) as reply:
         return json.load(reply)["choices"][0]["message"]["content"]
-'''
+"""
 
 
 @longrein.hookimpl

@@ -22,7 +22,12 @@ def test_a_bare_task_set_and_two_agents_make_a_config_with_defaults() -> None:
 
 @pytest.mark.parametrize(
     ("item", "value"),
-    [("train.max_steps=3", 3), ("train.learning_rate=1", 1.0), ("run.name=hello world", "hello world"), ("train.report_to=['trackio']", ("trackio",))],
+    [
+        ("train.max_steps=3", 3),
+        ("train.learning_rate=1", 1.0),
+        ("run.name=hello world", "hello world"),
+        ("train.report_to=['trackio']", ("trackio",)),
+    ],
 )
 def test_set_overrides_a_key(item: str, value: object) -> None:
     config = from_mapping(BASE, [item])

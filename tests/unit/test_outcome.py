@@ -9,7 +9,15 @@ from longrein.rollout.outcome import Ending, decide_outcome
 
 
 def call(index: int, **changes: object) -> ModelCall:
-    values = {"id": f"c{index}", "index": index, "parent_id": None, "context_ids": [1], "prompt_len": 1, "sampled_ids": [2], "logprobs": [-1.0]}
+    values = {
+        "id": f"c{index}",
+        "index": index,
+        "parent_id": None,
+        "context_ids": [1],
+        "prompt_len": 1,
+        "sampled_ids": [2],
+        "logprobs": [-1.0],
+    }
     return ModelCall(**(values | changes))  # type: ignore[arg-type]
 
 

@@ -74,7 +74,9 @@ def rollouts(draw: st.DrawFn) -> Rollout:
         findings=(Finding("x", draw(text)),),
     )
     reward = Reward(draw(st.none() | st.floats(-2, 2)), {"solved": 1.0}, draw(text), "reward:binary")
-    return Rollout("g.0", "g", "aider", "practice", draw(text), "d" * 64, 0, 7, session, verdict, (Action("run", "bash", draw(text)),), reward)
+    return Rollout(
+        "g.0", "g", "aider", "practice", draw(text), "d" * 64, 0, 7, session, verdict, (Action("run", "bash", draw(text)),), reward
+    )
 
 
 @settings(max_examples=60, deadline=None)

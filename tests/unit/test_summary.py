@@ -33,7 +33,10 @@ def test_difference_is_paired_by_task_and_equals_scipys_paired_t_interval() -> N
     before = cells("before", {f"t{i}": [i % 2 == 0, False, False, False] for i in range(8)})
     after = cells("after", {f"t{i}": [True, i % 3 == 0, True, False] for i in range(8)})
     change = difference(before, after)
-    pairs = [(sum(c.passed for c in after if c.task_id == t) / 4, sum(c.passed for c in before if c.task_id == t) / 4) for t in (f"t{i}" for i in range(8))]
+    pairs = [
+        (sum(c.passed for c in after if c.task_id == t) / 4, sum(c.passed for c in before if c.task_id == t) / 4)
+        for t in (f"t{i}" for i in range(8))
+    ]
     expected = stats.ttest_rel(*zip(*pairs, strict=True)).confidence_interval(0.95)
     assert change["interval"] == pytest.approx([expected.low, expected.high])
     assert change["pairs"] == 8

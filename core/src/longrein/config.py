@@ -7,13 +7,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from attrs import field, frozen, validators
+from attrs import Attribute, evolve, field, frozen, validators
 
 from longrein.errors import ConfigError
 from longrein.options import structure
 from longrein.sandbox.limits import SandboxLimits
 
-positive = validators.gt(0)
+
+def positive(_instance: Any, attribute: Attribute[Any], value: float) -> None:
+    """Refuse numbers that are not above zero."""
+    if not value > 0:
+        raise ValueError(f"{attribute.name} must be > 0, got {value!r}")
 
 
 @frozen
@@ -164,6 +168,8 @@ class Config:
     sandbox: SandboxConfig = SandboxConfig()
     turns: TurnsConfig = TurnsConfig()
     reward: RewardConfig = RewardConfig()
+    verifiers: Mapping[str, Mapping[str, Any]] = field(factory=dict)
+    """Verifier name to its options; task sets name their verifier themselves."""
     train: TrainConfig = TrainConfig()
     eval: EvalConfig | None = None
 
@@ -189,7 +195,9 @@ def load(path: Path, sets: Sequence[str] = ()) -> Config:
         raise ConfigError(f"cannot read config {path}: {error.strerror}") from error
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{path} is not TOML: {error}") from error
-    return from_mapping(values, sets)
+    config = from_mapping(values, sets)
+    use = tuple(str((path.parent / name).resolve()) if _is_file(name) else name for name in config.plugins.use)
+    return evolve(config, plugins=PluginsConfig(use))
 
 
 def from_mapping(values: Mapping[str, Any], sets: Sequence[str] = ()) -> Config:
@@ -203,6 +211,11 @@ def from_mapping(values: Mapping[str, Any], sets: Sequence[str] = ()) -> Config:
     if not config.agents:
         raise ConfigError("config names no agent; add a table such as [agents.opencode]")
     return config
+
+
+def _is_file(name: str) -> bool:
+    """True for a plugin named by its file: it is looked up from the config's folder, wherever the command runs."""
+    return name.endswith(".py") or "/" in name
 
 
 def _name_tasksets(values: dict[str, Any]) -> None:

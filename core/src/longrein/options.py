@@ -64,7 +64,7 @@ def _value(hint: Any, value: Any, where: str) -> Any:
         return _union(arguments, value, where)
     if attrs.has(hint):
         return structure(hint, value, where=f"{where.rsplit(' ', 1)[0]}.{where.rsplit(' ', 1)[-1]}")
-    if origin in (list, tuple) or (origin and issubclass(origin, typing.Sequence)):  # type: ignore[arg-type]
+    if origin in (list, tuple) or (origin and issubclass(origin, typing.Sequence)):
         if not isinstance(value, (list, tuple)):
             raise ConfigError(f"{where} must be a list, got {value!r}")
         items = [_value(arguments[0] if arguments else Any, item, where) for item in value]

@@ -9,7 +9,9 @@ import typer
 
 from longrein.cli import agents, inspect, tasks
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None, help=__import__("longrein").__doc__)
+app = typer.Typer(
+    no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None, help=__import__("longrein").__doc__
+)
 app.add_typer(agents.app, name="agents")
 app.add_typer(tasks.app, name="tasks")
 app.command("doctor")(inspect.doctor)
@@ -37,7 +39,8 @@ def run(
     """Run agents on tasks without training, and print each turn with its label."""
     from longrein import api
     from longrein import config as configs
-    from longrein.cli.output import rollout_line, say, show_json, show_summary, show_turns
+    from longrein.cli.output import rollout_line, say, show_findings, show_json, show_summary, show_turns
+    from longrein.model import Rollout
     from longrein.plugins import PluginHost
 
     flags = [*(f"agents.{name}={{}}" for name in agent or ()), *(sets or ())]
@@ -46,10 +49,10 @@ def run(
             flags.append(f"{key}={value!r}")
     loaded = configs.load(config, flags) if config else configs.from_mapping({"agents": {}}, flags)
     loaded = api.with_limit(loaded, limit, out)
-    host = PluginHost.load(loaded.plugins.use, folder=config.parent if config else Path())
+    host = PluginHost.load(loaded.plugins.use)
     done = 0
 
-    def progress(rollout: api.Rollout, total: int) -> None:
+    def progress(rollout: Rollout, total: int) -> None:
         nonlocal done
         done += 1
         say(rollout_line(rollout, done, total))
@@ -61,6 +64,7 @@ def run(
         for rollout in result.rollouts:
             show_turns(rollout)
         show_summary(result.summary)
+    show_findings(result.rollouts)
     say(f"wrote {result.folder}; next: longrein turns {result.folder}")
 
 
@@ -85,7 +89,7 @@ def train(
         raise ConfigError("train needs a config file, or --resume RUN; see examples/quickstart.toml")
     path = config or (resume or Path()) / "config.toml"
     loaded = api.with_limit(configs.load(path, sets or ()), None, resume or out)
-    host = PluginHost.load(loaded.plugins.use, folder=path.parent)
+    host = PluginHost.load(loaded.plugins.use)
     folder = api.train(loaded, resume=resume, host=host, log=say)
     summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
     if as_json:
@@ -108,10 +112,11 @@ def serve(
     from longrein.cli.output import say
     from longrein.plugins import PluginHost
     from longrein.rollout.policy import resolve_model
-    from longrein.serve.__main__ import serve_model
+    from longrein.serve.app import ServeOptions
+    from longrein.serve.app import serve as serve_model
 
-    agents_table = {name: {} for name in agent or ("opencode", "aider")}
+    agents_table: dict[str, dict[str, str]] = {name: {} for name in agent or ("opencode", "aider")}
     loaded = configs.from_mapping({"agents": agents_table, "taskset": "practice", "policy": {"model": policy}})
     folder = resolve_model(loaded, PluginHost.load(), log=say)
     say(f"serving {folder.name} at http://{host}:{port}/v1 (Ctrl-C ends it)")
-    serve_model(folder, host=host, port=port, max_model_len=max_model_len)
+    serve_model(ServeOptions(model=folder, host=host, port=port, max_model_len=max_model_len))

@@ -22,7 +22,10 @@ def plugins(as_json: Json = False) -> None:
         return
     show_table(
         ("plugin", "distribution", "version", "kind", "state", "hooks", "reason"),
-        [(p.name, p.distribution, p.version, p.kind, p.state, ", ".join(hook.removeprefix("longrein_") for hook in p.hooks), p.reason) for p in host.plugins],
+        [
+            (p.name, p.distribution, p.version, p.kind, p.state, ", ".join(hook.removeprefix("longrein_") for hook in p.hooks), p.reason)
+            for p in host.plugins
+        ],
     )
     say("next: longrein agents list")
 

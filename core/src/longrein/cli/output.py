@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -56,6 +57,13 @@ def show_turns(rollout: Rollout) -> None:
     show_table(
         ("call", "label", "tokens", "decided by", "reason"), rows, title=f"{rollout.id}: {rollout.outcome.kind}, {rollout.verdict.status}"
     )
+
+
+def show_findings(rollouts: Sequence[Rollout]) -> None:
+    """Print each different finding once, with the number of rollouts that have it."""
+    counts = Counter((finding.source, finding.message) for rollout in rollouts for finding in set(rollout.session.findings))
+    for (source, message), count in counts.most_common():
+        say(f"finding in {count} of {len(rollouts)} rollouts: {source}: {message}", style="yellow")
 
 
 def percent(value: float | None) -> str:

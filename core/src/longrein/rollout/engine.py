@@ -17,7 +17,7 @@ from longrein import toolchain
 from longrein.capture.endpoint import PolicyEndpoint
 from longrein.config import Config
 from longrein.errors import RunStopped
-from longrein.model import Action, Finding, Group, Outcome, Reward, Rollout, SessionResult, Verdict
+from longrein.model import Action, Finding, Group, Outcome, Rollout, SessionResult, Verdict
 from longrein.rollout.grading import Grader
 from longrein.rollout.session import SessionRunner
 from longrein.rollout.spec import RolloutSpec, SessionSpec
@@ -90,7 +90,7 @@ class Engine:
                 capture_port=self._capture.port,
                 runtime=runtime,
             )
-            self._grader = Grader(self._host, runtime)
+            self._grader = Grader(self._host, runtime, self._config.verifiers)
             self._stack.callback(self._grader.close)
         except BaseException:
             await self._stack.aclose()
@@ -146,9 +146,7 @@ class Engine:
             actions=actions,
             phase=spec.phase,
         )
-        reward = Reward(None, reason=verdict.reason, decided_by="verdict")
-        if verdict.status != "unscorable":
-            reward = await self._host.compute_reward(rollout, self._reward, findings)
+        reward = await self._host.compute_reward(rollout, self._reward, findings)
         rollout = evolve(rollout, reward=reward)
         await self._host.rollout_finished(rollout, findings)
         rollout = evolve(rollout, session=evolve(session, findings=(*session.findings, *findings)))

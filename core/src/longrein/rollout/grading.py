@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path, PurePosixPath
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from longrein.errors import LongreinError
@@ -24,10 +25,11 @@ class Grader:
     Args:
         host: knows task sets and verifiers.
         folder: where private copies are made; deleted after each grade.
+        options: verifier name to its options.
     """
 
-    def __init__(self, host: PluginHost, folder: Path) -> None:
-        self._host, self._folder = host, folder
+    def __init__(self, host: PluginHost, folder: Path, options: Mapping[str, Mapping[str, Any]] = MappingProxyType({})) -> None:
+        self._host, self._folder, self._options = host, folder, options
         self._tasksets: dict[str, TaskSet] = {}
         self._verifiers: dict[str, Verifier] = {}
 
@@ -51,7 +53,7 @@ class Grader:
         findings: list[Finding] = []
         try:
             if verifier not in self._verifiers:
-                self._verifiers[verifier] = self._host.verifier(verifier)
+                self._verifiers[verifier] = self._host.verifier(verifier, self._options.get(verifier, {}))
             grade = self._verifiers[verifier].grade
             with tempfile.TemporaryDirectory(dir=self._folder, prefix="grade-") as name:
                 await asyncio.to_thread(unpack, workspace, Path(name))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
+import tempfile
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -15,6 +17,7 @@ from longrein.errors import ConfigError, MissingError
 
 if TYPE_CHECKING:
     from longrein.plugins import PluginHost
+    from longrein.serve.process import ServerProcess
 
 Log = Callable[[str], None]
 
@@ -74,20 +77,26 @@ async def open_policy(config: Config, host: PluginHost, *, folder: Path, log: Lo
     elif config.policy.url is not None:
         yield await check_endpoint(endpoint_of(config), training=False)
     else:
-        from longrein.serve.process import ServerProcess
-
         model = await asyncio.to_thread(resolve_model, config, host, log=log)
         log(f"starting the policy server for {model.name}")
         folder.mkdir(parents=True, exist_ok=True)
-        server = await asyncio.to_thread(
-            lambda: ServerProcess.start(
-                model, log=folder / "server.log", dtype=config.train.dtype, max_model_len=config.policy.max_model_len
-            )
-        )
+        runtime = Path(tempfile.mkdtemp(prefix="lr-"))  # short: unix socket paths end at 107 bytes
         try:
-            yield server.endpoint
+            server = await asyncio.to_thread(_start, config, model, runtime, folder)
+            try:
+                yield server.endpoint
+            finally:
+                await asyncio.to_thread(server.stop)
         finally:
-            await asyncio.to_thread(server.stop)
+            shutil.rmtree(runtime, ignore_errors=True)
+
+
+def _start(config: Config, model: Path, runtime: Path, folder: Path) -> ServerProcess:
+    from longrein.serve.process import ServerProcess
+
+    return ServerProcess.start(
+        model, runtime=runtime, log=folder / "server.log", dtype=config.train.dtype, max_model_len=config.policy.max_model_len
+    )
 
 
 def need_extra(extra: str, *modules: str) -> None:

@@ -18,7 +18,8 @@ from longrein.toolchain.spec import InstalledToolchain
 from longrein.turns import history_findings, label_calls
 
 if TYPE_CHECKING:
-    from longrein.capture.server import CaptureServer, CaptureSession
+    from longrein.capture.server import CaptureServer
+    from longrein.capture.session import CaptureSession
     from longrein.plugins import PluginHost
 
 

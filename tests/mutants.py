@@ -1,0 +1,149 @@
+"""Break the code in known ways, one at a time; each break must make the suite fail. `make mutants` runs it.
+
+The tree is copied once; a break is one replacement in one file, and the tests that are named for it run on the copy. A
+replacement whose text does not stand in the file exactly once ends the run: the code moved and the list must follow.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from attrs import frozen
+
+ROOT = Path(__file__).resolve().parent.parent
+CORE = "core/src/longrein"
+
+
+@frozen
+class Mutant:
+    """One way to break the code."""
+
+    name: str
+    file: str
+    old: str
+    new: str
+    tests: tuple[str, ...]
+    """Test files that must notice."""
+
+
+MUTANTS = (
+    Mutant(
+        "title calls are trained",
+        "adapters/opencode/src/longrein_opencode/adapter.py",
+        'return TurnLabel("aux"',
+        'return TurnLabel("train"',
+        ("tests/plugins/test_opencode.py",),
+    ),
+    Mutant(
+        "side calls are trained",
+        f"{CORE}/turns/structure.py",
+        'TurnLabel("aux"',
+        'TurnLabel("train"',
+        ("tests/unit/test_turns_labels.py",),
+    ),
+    Mutant(
+        "mask shifted by one",
+        f"{CORE}/turns/rows.py",
+        "mask += [0] * n_context + [int(train)] * n_sampled",
+        "mask += [0] * (n_context - 1) + [int(train)] * n_sampled + [0]",
+        ("tests/unit/test_turns_properties.py", "tests/unit/test_rows.py"),
+    ),
+    Mutant(
+        "no reward counts as 0.0",
+        f"{CORE}/training/advantages.py",
+        "scored = [reward for reward in rewards if reward is not None]",
+        "scored = [reward or 0.0 for reward in rewards]",
+        ("tests/unit/test_train_parts.py",),
+    ),
+    Mutant(
+        "unscorable counts as failed",
+        f"{CORE}/rollout/summary.py",
+        'None if status == "unscorable" else status == "passed"',
+        'status == "passed"',
+        ("tests/unit/test_summary.py",),
+    ),
+    Mutant(
+        "weights are not loaded by the server",
+        f"{CORE}/training/transfer.py",
+        "        self._control.load(path, self.version + 1)\n",
+        "",
+        ("tests/unit/test_train_steps.py",),
+    ),
+    Mutant(
+        "a neighbour's log-probabilities",
+        f"{CORE}/turns/rows.py",
+        "(list(call.logprobs) if train",
+        "([*call.logprobs[1:], call.logprobs[0]] if train",
+        ("tests/unit/test_turns_properties.py", "tests/unit/test_rows.py"),
+    ),
+    Mutant(
+        "row versions off by one",
+        f"{CORE}/turns/rows.py",
+        "versions.append(call.version_first)",
+        "versions.append(call.version_first + 1)",
+        ("tests/unit/test_rows.py", "tests/unit/test_turns_properties.py"),
+    ),
+    Mutant(
+        "served version off by one",
+        f"{CORE}/serve/scheduler.py",
+        "job.version, job.ids, job.rng = self.version,",
+        "job.version, job.ids, job.rng = self.version + 1,",
+        ("tests/unit/test_serve",),
+    ),
+)
+
+
+def main() -> int:
+    """Try every mutant; return 1 when the suite missed one."""
+    chosen = [mutant for mutant in MUTANTS if not sys.argv[1:] or any(word in mutant.name for word in sys.argv[1:])]
+    missed = []
+    with tempfile.TemporaryDirectory(prefix="mutants-") as name:
+        copy = Path(name)
+        tracked = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True).stdout.decode().split("\0")
+        for path in filter(None, tracked):
+            (copy / path).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / path, copy / path)
+        for mutant in chosen:
+            noticed = _noticed(mutant, copy)
+            print(f"{'noticed' if noticed else 'MISSED ':<8} {mutant.name}", flush=True)
+            if not noticed:
+                missed.append(mutant.name)
+    print(f"{len(chosen) - len(missed)} of {len(chosen)} mutants noticed")
+    return 1 if missed else 0
+
+
+def _noticed(mutant: Mutant, copy: Path) -> bool:
+    path = copy / mutant.file
+    text = path.read_text(encoding="utf-8")
+    if text.count(mutant.old) != 1:
+        raise SystemExit(
+            f"mutant {mutant.name!r}: its text stands {text.count(mutant.old)} times in {mutant.file}, not once; mend the list"
+        )
+    if _suite(copy, mutant.tests) != 0:
+        raise SystemExit(f"mutant {mutant.name!r}: {' '.join(mutant.tests)} fails without the mutant already")
+    path.write_text(text.replace(mutant.old, mutant.new), encoding="utf-8")
+    try:
+        return _suite(copy, mutant.tests) == 1
+    finally:
+        path.write_text(text, encoding="utf-8")
+
+
+def _suite(copy: Path, tests: tuple[str, ...]) -> int:
+    # The copy's sources come before the installed ones: editable installs put theirs at the end of the path.
+    sources = os.pathsep.join(str(path) for path in [copy / "core/src", *copy.glob("adapters/*/src"), *copy.glob("verifiers/*/src")])
+    return subprocess.run(
+        [sys.executable, "-m", "pytest", "-x", "-m", "not more", "-p", "no:cacheprovider", *tests],
+        cwd=copy,
+        env={**os.environ, "PYTHONPATH": sources},
+        capture_output=True,
+        check=False,
+    ).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main())
