@@ -7,11 +7,10 @@ from typing import Annotated
 
 import typer
 
+import longrein
 from longrein.cli import agents, inspect, tasks
 
-app = typer.Typer(
-    no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None, help=__import__("longrein").__doc__
-)
+app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None, help=longrein.__doc__)
 app.add_typer(agents.app, name="agents")
 app.add_typer(tasks.app, name="tasks")
 app.command("doctor")(inspect.doctor)

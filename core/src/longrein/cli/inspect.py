@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -28,6 +29,10 @@ def plugins(as_json: Json = False) -> None:
         ],
     )
     say("next: longrein agents list")
+
+
+def _short(hooks: Sequence[str]) -> str:
+    return ", ".join(hook.removeprefix("longrein_") for hook in hooks)
 
 
 def doctor(as_json: Json = False) -> None:
