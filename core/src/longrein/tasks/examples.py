@@ -17,11 +17,14 @@ import subprocess
 import sys
 
 FN_NAME = {fn_name!r}
+MODE = {compare!r}
 CALL = """
 import json, sys
 sys.path.insert(0, ".")
 import solution
-name, arguments = json.load(sys.stdin)
+def keys(table):
+    return {int(k): v for k, v in table.items()} if all(k.lstrip("-").isdigit() for k in table) else table
+name, arguments = json.load(sys.stdin, object_hook=keys)
 function = getattr(solution, name, None) or getattr(solution.Solution(), name)
 value = function(*arguments)
 sys.__stdout__.flush()
@@ -29,8 +32,22 @@ print("\\\\n" + json.dumps(value, default=lambda o: o.tolist()))
 """
 
 
-def lines(text):
-    return "\\n".join(line.rstrip() for line in text.splitlines()).rstrip("\\n")
+def parts(text):
+    if MODE == "tokens":
+        return text.split()
+    rows = "\\n".join(line.rstrip() for line in text.splitlines()).rstrip("\\n")
+    return rows.replace("\\n", " \\n ").split(" ") if MODE == "float" else [rows.lower() if MODE == "icase" else rows]
+
+
+def close(got, want):
+    if MODE == "float" and isinstance(want, (str, float)) and str(want).strip("-").replace(".", "", 1).isdigit() and "." in str(want):
+        try:
+            return abs(float(got) - float(want)) <= 1e-6 * max(1, abs(float(want)))
+        except (TypeError, ValueError):
+            return False
+    if isinstance(want, list) and isinstance(got, list):
+        return len(got) == len(want) and all(map(close, got, want))
+    return got == want
 
 
 def run(given):
@@ -49,9 +66,9 @@ def check(given, expected):
         return (done.stderr.strip().splitlines() or ["exit code " + str(done.returncode)])[-1][:200]
     want, got = expected.read_text(), done.stdout
     if FN_NAME is not None:
-        last = (got.rstrip().splitlines() or [""])[-1]
-        return "" if json.loads(last) == json.loads(want) else "expected " + want.strip()[:100] + ", got " + last[:100]
-    return "" if lines(got) == lines(want) else "expected " + repr(lines(want)[:100]) + ", got " + repr(lines(got)[:100])
+        got = (got.rstrip().splitlines() or ["null"])[-1]
+    pair = (json.loads(got), json.loads(want)) if FN_NAME is not None else (parts(got), parts(want))
+    return "" if close(*pair) else "expected " + repr(want.rstrip()[:100]) + ", got " + repr(got.rstrip()[:100])
 
 
 failed = 0
@@ -63,16 +80,18 @@ sys.exit(1 if failed else 0)
 '''
 
 
-def with_examples(task: PublicTask, *, fn_name: str | None = None) -> PublicTask:
+def with_examples(task: PublicTask, *, fn_name: str | None = None, compare: str = "lines") -> PublicTask:
     """Return `task` with its examples as files and a check script that agents run as their test command.
 
     Args:
         task: a task with `examples`; without any it is returned as it is.
+        compare: lines, float, tokens or icase, as the verifier will compare.
         fn_name: for tasks that ask for a function: its name; the examples then hold JSON (arguments, value).
     """
     if not task.examples:
         return task
-    files = {**task.files, **example_files(task.examples), CHECK: _SCRIPT.replace("{fn_name!r}", repr(fn_name))}
+    script = _SCRIPT.replace("{fn_name!r}", repr(fn_name)).replace("{compare!r}", repr(compare))
+    files = {**task.files, **example_files(task.examples), CHECK: script}
     return evolve(task, files=files, check=CHECK)
 
 

@@ -146,6 +146,11 @@ class ForkServer:
                 shutil.rmtree(folder, ignore_errors=True)
 
     @property
+    def pid(self) -> int:
+        """The server's process id."""
+        return self._process.pid
+
+    @property
     def alive(self) -> bool:
         """False once the server's process has ended."""
         return self.close.alive and self._process.poll() is None

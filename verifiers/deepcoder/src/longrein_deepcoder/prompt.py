@@ -12,11 +12,13 @@ from longrein_deepcoder.rows import NormalRow
 SOLUTION = "solution.py"
 
 _BOILERPLATE = re.compile(
-    r"^\s*Solve the following coding problem using the programming language python:?\s*"
-    r"|\s*Now solve the problem and return the code\.?\s*$"
-    r"|\s*The input will be (given via )?stdin and the output should be (printed to )?stdout( by your code)?\.?(?=\s*(Now solve|$))",
-    re.I,
+    r"\A\s*Solve the following coding problem using the programming language python:?\s*"
+    r"|\s*Now solve the problem and return the code\.?\s*\Z"
+    r"|^[ \t]*The input will be [^\n]{0,20}stdin and [^\n]{0,60}stdout[^\n]{0,20}$",
+    re.I | re.M,
 )
+SHOWN = 1000
+"""Longer examples are named in the prompt, not shown."""
 
 
 def statement(problem: str) -> str:
@@ -39,5 +41,8 @@ def prompt(row: Mapping[str, Any], normal: NormalRow, examples: tuple[Example, .
     else:
         parts.append(f"Write the program to `{SOLUTION}`. It reads standard input and prints to standard output.")
     for number, example in enumerate(examples, start=1):
-        parts.append(f"Example {number}:\nInput:\n```\n{example.stdin.rstrip()}\n```\nOutput:\n```\n{example.stdout.rstrip()}\n```")
+        if len(example.stdin) + len(example.stdout) > SHOWN:
+            parts.append(f"Example {number} is in `examples/{number}.in` and `examples/{number}.out`.")
+        else:
+            parts.append(f"Example {number}:\nInput:\n```\n{example.stdin.rstrip()}\n```\nOutput:\n```\n{example.stdout.rstrip()}\n```")
     return "\n\n".join(parts) + "\n"

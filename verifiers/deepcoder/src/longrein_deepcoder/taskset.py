@@ -122,7 +122,7 @@ class DeepCoderTasks(TaskSet):
         content = json.dumps([public.prompt, normal.hidden(normal.cases)], sort_keys=True, default=str)
         return Task(
             id=task_id, digest=hashlib.sha256(content.encode("utf-8", "surrogatepass")).hexdigest(),
-            public=with_examples(public, fn_name=normal.fn_name),
+            public=with_examples(public, fn_name=normal.fn_name, compare=normal.compare),
             ref=TaskRef(self.name, task_id, _reference(self.options)), verifier="deepcoder",
             metadata={"kind": normal.kind, "compare": normal.compare, "public": list(split.public), "graded": list(split.graded)},
         )

@@ -87,6 +87,11 @@ class DeepCoderVerifier(Verifier):
                 self._server.close()
                 self._server = None
 
+    @property
+    def server_pid(self) -> int:
+        """Process id of the fork server, which is started when there is none."""
+        return self._ready().pid
+
     def _ready(self) -> ForkServer:
         with self._starting:
             if self._server is None or not self._server.alive:

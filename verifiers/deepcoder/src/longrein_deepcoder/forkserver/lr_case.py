@@ -1,7 +1,7 @@
 """One case, in its own process: set limits, run the program as an interpreter would, end as an interpreter would."""
 
 # A case costs a millisecond; pathlib would be a tenth of it.
-# ruff: noqa: PTH
+# ruff: noqa: PTH123, PTH208
 
 import atexit
 import builtins

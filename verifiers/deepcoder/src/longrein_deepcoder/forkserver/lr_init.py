@@ -1,7 +1,7 @@
 """The init of a program: it forks each case, ends everything, and restores the folders before the next."""
 
 # A case costs a millisecond; pathlib would be a tenth of it.
-# ruff: noqa: PTH
+# ruff: noqa: PTH102, PTH116, PTH118, PTH208
 
 import json
 import os
