@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from transformers import AutoModelForCausalLM
@@ -63,7 +64,7 @@ async def test_the_next_turn_reuses_the_one_before_and_stays_exact(model_dir: Pa
 
 
 async def test_forgotten_prefixes_change_nothing(model_dir: Path, start: Any) -> None:
-    async with start(model_dir) as keeps, start(model_dir, prefix_tokens=0) as forgets:
+    async with start(model_dir) as keeps, start(model_dir, prefix_bytes=0) as forgets:
         for i in (0, 3, 0):
             kept, fresh = await keeps.chat(**ask(i)), await forgets.chat(**ask(i))
             assert logprobs(kept) == pytest.approx(logprobs(fresh), abs=1e-4)
@@ -142,11 +143,12 @@ async def test_a_failed_forward_fails_its_requests_and_no_later_one(model_dir: P
 
 @given(st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=8), max_size=12), st.lists(st.integers(0, 2), min_size=1, max_size=8))
 def test_the_prefix_cache_finds_the_longest_prefix_and_keeps_its_bound(held: list[list[int]], wanted: list[int]) -> None:
-    cache, unbounded = PrefixCache(12), PrefixCache(10_000)
+    cache, unbounded = PrefixCache(12 * 8), PrefixCache(10_000)
     for ids in held:
-        cache.add(ids, [])
-        unbounded.add(ids, [])
-        assert cache.n_tokens <= 12
+        states = [(torch.zeros(1, len(ids), 1), torch.zeros(1, len(ids), 1))]
+        cache.add(ids, states)
+        unbounded.add(ids, states)
+        assert cache.n_tokens * 8 == cache.n_bytes <= 12 * 8
     common = [next((i for i, (a, b) in enumerate(zip(ids, wanted, strict=False)) if a != b), min(len(ids), len(wanted))) for ids in held]
     assert unbounded.longest(wanted)[0] == max(common, default=0)
     assert cache.longest(wanted)[0] <= max(common, default=0)

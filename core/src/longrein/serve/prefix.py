@@ -17,17 +17,21 @@ class _Entry:
     ids: np.ndarray
     states: States
 
+    @property
+    def n_bytes(self) -> int:
+        return sum(keys.nbytes + values.nbytes for keys, values in self.states)
+
 
 class PrefixCache:
     """Least recently used token prefixes with their states, for one version of the weights.
 
     Args:
-        max_tokens: tokens held at most.
+        max_bytes: memory that the states may take.
     """
 
-    def __init__(self, max_tokens: int) -> None:
-        self.max_tokens = max_tokens
-        self.n_tokens = 0
+    def __init__(self, max_bytes: int) -> None:
+        self.max_bytes = max_bytes
+        self.n_bytes = self.n_tokens = 0
         self._entries: OrderedDict[int, _Entry] = OrderedDict()
         self._next = 0
 
@@ -43,28 +47,27 @@ class PrefixCache:
         self._entries.move_to_end(found)
         return best, self._entries[found].states
 
-    def covers(self, ids: Sequence[int]) -> bool:
-        """Return True when all of `ids` is held."""
-        return self.longest(ids)[0] == len(ids)
-
     def add(self, ids: Sequence[int], states: States) -> None:
         """Hold the states of `ids`; entries that are a prefix of it go, then the least recently used."""
         new = np.asarray(ids)
         for key in [key for key, entry in self._entries.items() if _common(entry.ids, new) == len(entry.ids)]:
             self._drop(key)
-        self._entries[self._next] = _Entry(new, states)
+        entry = self._entries[self._next] = _Entry(new, states)
         self._next += 1
         self.n_tokens += len(new)
-        while self.n_tokens > self.max_tokens:
+        self.n_bytes += entry.n_bytes
+        while self.n_bytes > self.max_bytes:
             self._drop(next(iter(self._entries)))
 
     def clear(self) -> None:
         """Forget everything: the weights changed."""
         self._entries.clear()
-        self.n_tokens = 0
+        self.n_bytes = self.n_tokens = 0
 
     def _drop(self, key: int) -> None:
-        self.n_tokens -= len(self._entries.pop(key).ids)
+        entry = self._entries.pop(key)
+        self.n_tokens -= len(entry.ids)
+        self.n_bytes -= entry.n_bytes
 
 
 def _common(a: np.ndarray, b: np.ndarray) -> int:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from attrs import define, field, frozen
+from attrs import asdict, define, field, frozen
 
 from longrein.errors import ServeError
 from longrein.serve.kv import BatchKV
@@ -73,15 +73,15 @@ class Scheduler:
         model: a causal language model in eval mode whose layers all use full attention.
         eos_ids: tokens that end a reply.
         max_batch: replies under way at once; more requests wait.
-        prefix_tokens: tokens whose states are kept for later prompts.
+        prefix_bytes: memory for the states of earlier prompts and replies, which later prompts begin with.
     """
 
-    def __init__(self, model: Any, eos_ids: Sequence[int], *, max_batch: int = 32, prefix_tokens: int = 131_072) -> None:
+    def __init__(self, model: Any, eos_ids: Sequence[int], *, max_batch: int = 32, prefix_bytes: int = 512 * 2**20) -> None:
         self.model, self.eos_ids, self.max_batch = model, frozenset(eos_ids), max_batch
         self.version = 0
         self.paused = False
         self.counters = Counters()
-        self._prefixes = PrefixCache(prefix_tokens)
+        self._prefixes = PrefixCache(prefix_bytes)
         self._kv = BatchKV(model.config.num_hidden_layers)
         self._live: list[Job] = []
         self._queue: deque[Job] = deque()
@@ -129,9 +129,8 @@ class Scheduler:
 
     def status(self) -> dict[str, int | bool]:
         """Return what the server is doing, in plain numbers."""
-        counters = {name: getattr(self.counters, name) for name in Counters.__slots__ if not name.startswith("_")}
         return {"version": self.version, "paused": self.paused, "running": len(self._live), "queued": len(self._queue),
-                "cached_tokens": self._prefixes.n_tokens, **counters}
+                "cached_tokens": self._prefixes.n_tokens, **asdict(self.counters)}
 
     def close(self) -> None:
         """End the thread; requests under way fail."""
@@ -276,6 +275,7 @@ class Scheduler:
             jobs = [*jobs, *self._queue]
             self._queue.clear()
         self._kv = BatchKV(self.model.config.num_hidden_layers)
+        self._prefixes.clear()  # memory may be what was missing
         self.counters.failed += len(jobs)
         for job in jobs:
             job.done.set_exception(error)

@@ -14,7 +14,7 @@ from longrein.serve.request import BadRequest
 
 CALL_OPEN, CALL_CLOSE = "<tool_call>", "</tool_call>"
 _CALL = re.compile(rf"\n?{CALL_OPEN}(.*?){CALL_CLOSE}", re.DOTALL)
-KEPT_REPLIES = 1024
+KEPT_REPLIES = 256
 
 
 class ChatTemplate:
