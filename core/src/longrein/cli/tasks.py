@@ -53,11 +53,11 @@ def show(
         show_json([{"id": t.id, "digest": t.digest, "verifier": t.verifier, "public": t.public, "metadata": t.metadata} for t in tasks])
     else:
         show_table(
-            ("id", "verifier", "examples", "prompt"), [(t.id, t.verifier, len(t.public.examples), t.public.prompt[:100]) for t in tasks]
+            ("id", "verifier", "examples", "prompt"),
+            [(t.id, t.verifier, len(t.public.examples), t.public.prompt.splitlines()[0][:100]) for t in tasks],
         )
-    say(
-        f"{len(tasks)} tasks, {sum(map(len, taskset.rejected.values()))} rejected; next: longrein run --taskset {name} --agent nop --limit 2"
-    )
+    n_rejected = sum(map(len, taskset.rejected.values()))
+    say(f"{len(tasks)} tasks, {n_rejected} rejected; next: longrein run --taskset {name} --agent nop --limit 2")
 
 
 def grade(
