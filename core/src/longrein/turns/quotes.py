@@ -8,6 +8,9 @@ from longrein.model import ModelCall
 from longrein.turns import messages as msg
 from longrein.turns.links import TELLING, Links
 
+_QUOTE = 200
+"""Characters that make a quote; transcripts cut what is longer."""
+
 
 class Quotes:
     """Replies that other calls quote, were asked with, or received as tool results."""
@@ -18,7 +21,9 @@ class Quotes:
         """Message (by number; not an assistant's) to the calls whose reply is part of it."""
         self.results: dict[str, set[int]] = defaultdict(set)
         """Call to the tool results that are mostly its reply."""
-        self._find_quotes()
+        self.retold: dict[int, set[int]] = defaultdict(set)
+        """Message that the agent's program wrote (system or user) to the tool results that it retells."""
+        self._find()
         self._said: dict[str, set[str]] = defaultdict(set)
         for call_id, number in links.reply.items():
             for string in map(msg.flat, msg.strings(links.messages[number])):
@@ -34,6 +39,14 @@ class Quotes:
         """Return the calls whose reply a message is or has within."""
         return self._links.speakers.get(number, set()) | self.quoted.get(number, set())
 
+    def heard(self, call: ModelCall) -> set[str]:
+        """Return the other calls whose replies, or the tool results they were given, stand in the request of `call`."""
+        numbers = self._links.heard[call.id]
+        said = {s for n in numbers for s in self.speakers(n)}
+        retold = {source for n in numbers for source in self.retold.get(n, ())}
+        given = {other.id for other in self._links.calls if not retold.isdisjoint(self._links.heard[other.id])} if retold else set()
+        return (said | given) - {call.id}
+
     def holders(self, call_id: str, *, results: bool) -> list[ModelCall]:
         """Return the other calls whose request holds the reply of `call_id`, as a message or within one.
 
@@ -45,12 +58,12 @@ class Quotes:
             numbers = {n for n in numbers if msg.role(self._links.messages[n]) != "tool"}
         return [call for call in self._links.calls if call.id != call_id and not numbers.isdisjoint(self._links.heard[call.id])]
 
-    def _find_quotes(self) -> None:
-        by_head: dict[str, list[tuple[str, str]]] = defaultdict(list)
-        for call_id, number in self._links.reply.items():
-            said = msg.flat(msg.text(self._links.messages[number]))
+    def _find(self) -> None:
+        sayings = [(number, msg.flat(msg.text(self._links.messages[number]))) for number in self._quotable()]
+        by_head: dict[str, list[tuple[int, str]]] = defaultdict(list)
+        for number, said in sayings:
             if len(said) >= TELLING:
-                by_head[said[:TELLING]].append((said, call_id))
+                by_head[said[:TELLING]].append((number, said))
         if not by_head:
             return
         for number, message in enumerate(self._links.messages):
@@ -58,8 +71,19 @@ class Quotes:
                 continue
             text = msg.flat(msg.text(message))
             for start in range(len(text) - TELLING + 1):
-                for said, call_id in by_head.get(text[start : start + TELLING], ()):
-                    if text.startswith(said, start):
-                        self.quoted[number].add(call_id)
-                        if msg.role(message) == "tool" and 2 * len(said) >= len(text):
-                            self.results[call_id].add(number)
+                for source, said in by_head.get(text[start : start + TELLING], ()):
+                    if text.startswith(said[:_QUOTE], start):
+                        self._note(number, source, mostly=2 * len(said) >= len(text))
+
+    def _quotable(self) -> set[int]:
+        results = {n for n, message in enumerate(self._links.messages) if msg.role(message) == "tool"}
+        return results | set(self._links.reply.values())
+
+    def _note(self, number: int, source: int, *, mostly: bool) -> None:
+        role = msg.role(self._links.messages[number])
+        for call_id in self._links.speakers.get(source, ()):
+            self.quoted[number].add(call_id)
+            if role == "tool" and mostly:
+                self.results[call_id].add(number)
+        if role != "tool" and source not in self._links.speakers:
+            self.retold[number].add(source)

@@ -16,13 +16,12 @@ All others are side calls: titles, commit messages, classifiers, summaries.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Container
-
-from attrs import frozen
+from collections.abc import Callable
 
 from longrein.model import ModelCall, PublicTask
 from longrein.turns import messages as msg
 from longrein.turns.acts import acts
+from longrein.turns.handover import find_handovers
 from longrein.turns.links import Links
 from longrein.turns.quotes import Quotes
 
@@ -34,20 +33,6 @@ ANEW = "agent conversation with a rewritten history"
 SPAWNED = "sub-agent: its request is what the agent said"
 RETURNED = "sub-agent: its reply came back to the agent as a tool result"
 OWN = "a conversation of its own that went on"
-
-
-@frozen
-class Handover:
-    """A summary call, the conversations that it heard and the one that starts from it."""
-
-    summary: str
-    before: set[int]
-    after: int
-
-    def joins(self, agents: Container[int]) -> set[int]:
-        """Return the conversations that are the agent's because the other side is."""
-        joined = self.before if self.after in agents else set()
-        return joined | {self.after} if any(c in agents for c in self.before) else joined
 
 
 class Roles:
@@ -62,7 +47,7 @@ class Roles:
         self._members: dict[int, list[ModelCall]] = defaultdict(list)
         for call in links.calls:
             self._members[links.conversation[call.id]].append(call)
-        self._handovers = self._find_handovers()
+        self._handovers = find_handovers(links, self._quotes)
         self.why: dict[int, str] = {}
         if self._members:
             self.why[self._main()] = MAIN
@@ -76,7 +61,7 @@ class Roles:
 
     def aux_reason(self, call: ModelCall) -> str:
         """Say what kind of side call this is."""
-        if self._by_agent(self._heard(call)):
+        if self._by_agent(self._quotes.heard(call)):
             return "side call about the agent's work; nothing went on from it"
         if self._holds_task([call]):
             return "side call about the task; nothing went on from it"
@@ -141,37 +126,6 @@ class Roles:
             self._links.conversation[other.id] in self.why and not results.isdisjoint(self._links.heard[other.id])
             for other in (self._quotes.holders(call.id, results=True) if results else ())
         )
-
-    def _find_handovers(self) -> list[Handover]:
-        """Return where a history starts anew from a summary.
-
-        A summary heard replies of calls with the system prompt of the later call, nothing continues it below its own
-        question, and its reply stands in a history that holds nothing of all that ahead of it.
-        """
-        links, found = self._links, []
-        for call in links.calls:
-            if links.children.get(call.id) or call.id in links.answered or call.id not in links.reply:
-                continue
-            heard = self._heard(call)
-            for after in self._quotes.holders(call.id, results=False) if heard else ():
-                earlier = {s for s in heard if links.family[s] == links.family[after.id]}
-                if after.parent_id is None and earlier and earlier.isdisjoint(self._said_before(after, call)):
-                    found.append(Handover(call.id, {links.conversation[s] for s in earlier}, links.conversation[after.id]))
-        return found
-
-    def _said_before(self, call: ModelCall, reply_of: ModelCall) -> set[str]:
-        """Return the calls whose replies `call` holds ahead of the reply of `reply_of`."""
-        said: set[str] = set()
-        for number in self._links.heard[call.id]:
-            speakers = self._quotes.speakers(number)
-            if reply_of.id in speakers:
-                break
-            said |= speakers
-        return said
-
-    def _heard(self, call: ModelCall) -> set[str]:
-        """Return the other calls whose replies stand in the request of `call`."""
-        return {s for n in self._links.heard[call.id] for s in self._quotes.speakers(n)} - {call.id}
 
     def _n_used(self, conversation: int) -> int:
         # A later summary hears the earlier ones: that those stand there is no sign that they went on.
