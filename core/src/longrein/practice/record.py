@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -65,7 +66,7 @@ async def _session(name: str, options: Mapping[str, Any], host: PluginHost, *, p
 
     def script(request: dict[str, Any]) -> Reply:
         reply = answer(request, passes=passes)
-        exchanges.append(Exchange(request["messages"], request.get("tools"), reply))
+        exchanges.append(Exchange([_parsed(message) for message in request["messages"]], request.get("tools"), reply))
         return reply
 
     config = from_mapping({"taskset": "practice", "agents": {name: dict(options)}, "limits": {"max_calls": 12}})
@@ -81,10 +82,19 @@ async def _session(name: str, options: Mapping[str, Any], host: PluginHost, *, p
     return exchanges
 
 
+def _parsed(message: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a message with the arguments of its tool calls as objects, so that marks in them can be replaced."""
+    functions = [call["function"] for call in message.get("tool_calls") or ()]
+    calls = [{"type": "function", "function": {**function, "arguments": json.loads(function["arguments"])}} for function in functions]
+    return {**message, "tool_calls": calls} if calls else dict(message)
+
+
 def _driven(name: str, options: Mapping[str, Any], rollout: Rollout) -> None:
     written = rollout.session.workspace.get(SOLUTION, b"").decode(errors="replace")
     if rollout.outcome.kind != "completed" or written.strip() != PROGRAM:
+        reason = rollout.outcome.reason or "the program was not written"
         raise ConfigError(
-            f"the practice policy cannot drive agent {name!r} with options {dict(options)}: it knows agents that offer the tools write and bash, "
-            f"and Aider's whole format (the trial session ended as {rollout.outcome.kind}: {rollout.outcome.reason or 'the program was not written'})"
+            f"the practice policy cannot drive agent {name!r} with options {dict(options)}: the trial session ended as "
+            f"{rollout.outcome.kind} ({reason}). It knows agents that offer the tools write and bash, and Aider's whole format; "
+            "name such agents, or another policy"
         )

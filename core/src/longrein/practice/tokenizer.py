@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Sequence
+from collections.abc import Set as AbstractSet
+from typing import TYPE_CHECKING
 
-from longrein.practice.script import OUTPUT, PROGRAM, PROMPT
+from longrein.practice.record import Exchange, Recording
+from longrein.practice.script import MARKS, text_of
 
 if TYPE_CHECKING:
+    from tokenizers import Tokenizer
     from transformers import PreTrainedTokenizerFast
 
 END = "<|im_end|>"
@@ -22,56 +25,62 @@ SHORTEST = 24
 """Characters of the shortest paragraph that becomes a token; shorter ones could also occur in replies."""
 LONGEST = 1500
 """A paragraph token ends at the first blank line after so many characters: a line that varies unforeseen then costs little."""
-VARYING = re.compile(r"\b20\d\d\b|\d+\.\d+\.\d+")
-"""A date or a version: its line is left to the BPE."""
-MARKS = (PROMPT, PROGRAM, OUTPUT)
+VARYING = re.compile(r"\b20\d\d\b|\d+\.\d+\.\d+|/tmp/")
+"""A date, a version or a temporary folder: its line is left to the BPE."""
 TEMPLATE = """\
-{%- if tools -%}<|im_start|>tools
-{% for tool in tools %}{{ tool | tojson }}
-{% endfor %}<|im_end|>
+{%- if tools -%}
+<|im_start|>tools
+{% for tool in tools %}
+{{ tool | tojson }}
+{% endfor -%}
+<|im_end|>
 {% endif -%}
 {%- for message in messages -%}
 <|im_start|>{{ message.role }}
-{% if message.content is string %}{{ message.content }}{% else -%}
-{%- for part in message.content or [] %}{{ part.text }}{% endfor %}{% endif -%}
+{{ message.content or "" }}
 {%- for call in message.tool_calls or [] -%}
-{%- set call = call.function or call -%}
 <tool_call>
-{"name": {{ call.name | tojson }}, "arguments": {{ call.arguments if call.arguments is string else call.arguments | tojson }}}
+{"name": {{ call.function.name | tojson }}, "arguments": {{ call.function.arguments | tojson }}}
 </tool_call>
 {%- endfor -%}
 <|im_end|>
 {% endfor -%}
-{%- if add_generation_prompt %}<|im_start|>assistant
+{%- if add_generation_prompt -%}
+<|im_start|>assistant
 {% endif -%}
 """
 """ChatML with hermes tool calls. A reply is rendered exactly as it was sampled, so the next prompt continues it token for token."""
 
 
-def paragraphs(recordings: Iterable[Iterable[Mapping[str, Any]]]) -> list[str]:
-    """Return the paragraphs and tool descriptions that every recording of one agent holds, in order of appearance.
-
-    Args:
-        recordings: for each recorded session, its requests.
-    """
-    found = [dict.fromkeys(chunk for request in requests for chunk in _chunks(request)) for requests in recordings]
-    return [chunk for chunk in found[0] if all(chunk in other for other in found[1:])]
+def paragraphs(recording: Recording) -> list[str]:
+    """Return the paragraphs and tool descriptions that both sessions of an agent hold, in order of appearance."""
+    chunks = [chunk for text in _texts(recording.failing) for chunk in _split(text, _static(recording))]
+    tools = [json.dumps(tool, ensure_ascii=False) + "\n" for exchange in recording.failing for tool in exchange.tools or ()]
+    return list(dict.fromkeys(chunk for chunk in (*tools, *chunks) if len(chunk) >= SHORTEST))
 
 
-def _chunks(request: Mapping[str, Any]) -> Iterable[str]:
-    for tool in request.get("tools") or ():
-        yield json.dumps(tool, ensure_ascii=False) + "\n"
-    for message in request["messages"]:
-        content = message.get("content")
-        for text in [content or ""] if not isinstance(content, list) else [part.get("text", "") for part in content]:
-            yield from (chunk for chunk in _split(text) if len(chunk) >= SHORTEST)
+def varying_lines(recording: Recording) -> list[str]:
+    """Return the lines that no paragraph holds: the BPE learns from them."""
+    static = _static(recording)
+    lines = [line for session in recording.sessions for text in _texts(session) for line in text.splitlines(keepends=True)]
+    return [line for line in dict.fromkeys(lines) if len(line) < SHORTEST or line not in static]
 
 
-def _split(text: str) -> Iterable[str]:
-    """Cut a text after blank lines and around lines that vary."""
+def _static(recording: Recording) -> AbstractSet[str]:
+    """Return the lines that both sessions hold and that look as if they stayed."""
+    passing, failing = ({line for text in _texts(session) for line in text.splitlines(keepends=True)} for session in recording.sessions)
+    return {line for line in passing & failing if not VARYING.search(line) and not any(mark in line for mark in MARKS)}
+
+
+def _texts(session: Sequence[Exchange]) -> list[str]:
+    return [text_of(message) for exchange in session for message in exchange.messages]
+
+
+def _split(text: str, static: AbstractSet[str]) -> Iterable[str]:
+    """Cut a text around lines that vary, and after blank lines."""
     chunk = ""
     for line in text.splitlines(keepends=True):
-        if VARYING.search(line) or any(mark in line for mark in MARKS):
+        if line not in static:
             yield chunk
             chunk = ""
             continue
@@ -90,20 +99,33 @@ def build(paragraphs: Sequence[str], corpus: Iterable[str]) -> PreTrainedTokeniz
         corpus: what the BPE learns from.
     """
     from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
-    from transformers import PreTrainedTokenizerFast
 
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence([
-        pre_tokenizers.Split(Regex(r"\d{1,3}|\\n|\n|[\\#.]|[^\d\n\\#.]+"), "isolated"),
+        # Numbers and what stands between them: a phrase becomes one token, and a number is the same token wherever it stands.
+        pre_tokenizers.Split(Regex(r"\d{1,3}|\\n|[\n`]+|[\\#]|\.(?=[\s\\])|(?:[^\d\n\\#`.]|\.(?![\s\\]))+"), "isolated"),
         pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
     ])
     tokenizer.decoder = decoders.ByteLevel()
     tokenizer.train_from_iterator(corpus, trainers.BpeTrainer(
         vocab_size=VOCABULARY, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), special_tokens=[PAD, END], show_progress=False,
     ))
-    exact = {"normalized": False, "special": False}
     tokenizer.add_special_tokens([AddedToken(text, normalized=False, special=True) for text in ROLES])
-    tokenizer.add_tokens([AddedToken(text, **exact) for text in (*TOOL_CALL, *paragraphs)])
-    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token=END, pad_token=PAD, padding_side="left")
-    fast.chat_template = TEMPLATE
-    return fast
+    tokenizer.add_tokens([AddedToken(text, normalized=False, special=False) for text in (*TOOL_CALL, *paragraphs)])
+    return _fast(tokenizer)
+
+
+def renderer() -> PreTrainedTokenizerFast:
+    """Return a tokenizer that has the chat template and no vocabulary."""
+    from tokenizers import Tokenizer, models
+
+    return _fast(Tokenizer(models.BPE()))
+
+
+def _fast(tokenizer: Tokenizer) -> PreTrainedTokenizerFast:
+    from transformers import PreTrainedTokenizerFast
+
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, eos_token=END, pad_token=PAD, padding_side="left", chat_template=TEMPLATE,
+        clean_up_tokenization_spaces=False,
+    )
