@@ -257,6 +257,23 @@ async def test_a_streaming_client_that_goes_away_cancels_the_engine(folder: Path
         assert session.pending == 0
 
 
+async def test_a_reply_that_its_client_did_not_take_is_not_delivered(folder: Path) -> None:
+    """The reply is recorded already, larger than what the socket holds, and the client closes without reading."""
+    async with capturing(folder, lambda _: Reply("x" * 3_000_000), training=False, level="text", max_model_len=None,
+                         max_reply_tokens=10**7) as (server, _):
+        session = open_session(server, max_tokens=10**8)
+        _, writer = await asyncio.open_unix_connection(str(folder / "c.sock"))
+        body = json.dumps({**ASK, "stream": True}).encode()
+        writer.write(f"POST /v1/chat/completions HTTP/1.1\r\nhost: c\r\nauthorization: Bearer {session.key}\r\n"
+                     f"content-length: {len(body)}\r\n\r\n".encode() + body)
+        await until(lambda: session.calls)
+        assert session.calls[0].delivered
+        writer.transport.abort()
+        await until(lambda: not session.calls[0].delivered)
+        await until(lambda: not session.tasks)
+        assert session.calls[0].reply["content"]
+
+
 async def test_closing_a_session_cancels_its_calls(folder: Path) -> None:
     hold = threading.Event()
     async with capturing(folder, lambda _: Reply("late", hold=hold)) as (server, policy):

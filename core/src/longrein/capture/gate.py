@@ -54,12 +54,11 @@ class Gate:
         token = EXCHANGE.set(exchange)
         inner = asyncio.create_task(self._app(scope, channel.receive, channel.send))
         EXCHANGE.reset(token)
-        watch = asyncio.create_task(_gone(receive))
+        watch = asyncio.create_task(channel.watch(receive))
         exchange.session.tasks.add(inner)
         try:
             await asyncio.wait({inner, watch}, return_when=asyncio.FIRST_COMPLETED)
-            if not exchange.answered and not inner.done():
-                channel.leave()
+            if exchange.gone:
                 inner.cancel()
             with suppress(asyncio.CancelledError):
                 await inner
@@ -93,12 +92,16 @@ class _Channel:
             self._exchange.answered = True
         await self._send(message)
 
-    def leave(self) -> None:
+    async def watch(self, receive: Any) -> None:
+        """Wait until the client goes, and note it when the answer was not yet on its way."""
+        while (await receive())["type"] != "http.disconnect":
+            pass
         exchange = self._exchange
-        exchange.gone = True
-        self._left.set()
-        if exchange.index is not None:
-            exchange.session.trace.undelivered(exchange.index)
+        if not exchange.answered:
+            exchange.gone = True
+            self._left.set()
+            if exchange.index is not None:
+                exchange.session.trace.undelivered(exchange.index)
 
 
 def _dialect(method: str, path: str) -> str | None:
@@ -123,11 +126,6 @@ async def _read(receive: Any) -> bytes | None:
             return None
         if not message.get("more_body"):
             return b"".join(chunks)
-
-
-async def _gone(receive: Any) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
 
 
 async def _refuse(send: Any, status: int, message: str, *, retry_after: bool = False) -> None:
