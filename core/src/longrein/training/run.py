@@ -7,10 +7,11 @@ import json
 import os
 import shutil
 import signal
+import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -69,7 +70,8 @@ def train(config: Config, *, host: PluginHost | None = None, resume: Path | None
     state = read(checkpoint) if checkpoint else TrainState()
     if state.step >= config.train.max_steps and (folder / "summary.json").exists():
         raise ConfigError(f"{folder} has made its {state.step} steps already; set a larger [train] max_steps to go on")
-    with _terminate_interrupts(), settings.no_bars(), ExitStack() as stack:
+    # Trackers greet on standard output, which is for results.
+    with _terminate_interrupts(), settings.no_bars(), redirect_stdout(sys.stderr), ExitStack() as stack:
         rank, processes = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
         config, model, endpoint, parts = _prepare(config, host, folder, state, stack, main=rank == 0, log=log)
         trainer = _make_trainer(config, str(checkpoint or model), folder, parts, processes)
@@ -80,6 +82,7 @@ def train(config: Config, *, host: PluginHost | None = None, resume: Path | None
         if parts.recorder:
             parts.recorder.summary(_summary(folder, evals))
             log(f"model written to {folder / 'model'}")
+        trainer.accelerator.wait_for_everyone()  # the other ranks' callers find the summary too
     return folder
 
 

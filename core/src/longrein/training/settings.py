@@ -111,8 +111,8 @@ def make_args(config: Config, *, run_folder: Path, processes: int) -> AsyncGRPOC
         "max_staleness": train.max_staleness, "token_budget": 0, "save_strategy": "steps", "save_steps": train.save_steps,
         "dtype": train.dtype, "bf16": train.dtype == "bfloat16", "report_to": list(train.report_to) or "none",
         "weight_sync_timeout": int(train.sync_timeout_s), "temperature": train.sampling.temperature, "use_cpu": not on_gpu,
-        "gradient_checkpointing": on_gpu, "disable_tqdm": True, "logging_steps": 1,
-        "dataloader_pin_memory": on_gpu,
+        "gradient_checkpointing": on_gpu, "disable_tqdm": True, "logging_steps": 1, "dataloader_pin_memory": on_gpu,
+        "project": "longrein",
     }
     if config.policy.url is not None:
         values["vllm_server_base_url"] = config.policy.url.rstrip("/").removesuffix("/v1")

@@ -6,7 +6,6 @@ Started in the place of `longrein.training.child` by tests of the trainer. LONGR
 import contextlib
 import json
 import os
-import random
 import signal
 import sys
 
@@ -51,14 +50,15 @@ class FakeEngine:
             id=spec.id, group_id=spec.group_id, agent=spec.agent, taskset="numbers", task_id=spec.task.id, task_digest=spec.task.digest,
             sample=spec.sample, seed=spec.seed, phase=spec.phase,
             session=SessionResult(spec.id, spec.agent, Outcome("llm_error" if unscorable else "completed"), Trajectory(turns), wall_s=0.1),
-            verdict=Verdict.unscorable("fake") if unscorable else Verdict("passed" if reward > 0.5 else "failed", min(1.0, max(0.0, reward))),
+            verdict=Verdict.unscorable("fake") if unscorable else Verdict("passed" if reward > 0.5 else "failed", reward),
             reward=Reward(reward, decided_by="fake"),
         )
         self.recorder.rollout(rollout)
         return rollout
 
     async def ask(self, messages, seed):
-        body = {"model": self.endpoint.model, "messages": messages, "max_tokens": 6, "logprobs": True, "return_token_ids": True, "seed": seed}
+        body = {"model": self.endpoint.model, "messages": messages, "max_tokens": 6, "seed": seed}
+        body |= {"logprobs": True, "return_token_ids": True}
         response = await self.client.post(f"{self.endpoint.url}/chat/completions", json=body)
         response.raise_for_status()
         return response.json()
@@ -85,13 +85,9 @@ class FakeEngine:
             return sum(token % 2 == 0 for token in ids) / len(ids)
         if kind == "some_none":
             return [1.0, None, 0.0, None][spec.sample % 4]
-        if kind == "group_of_none":
-            return None if spec.group_id.endswith(("0", "2", "4", "6", "8")) else float(spec.sample % 2)
-        return {"none": None, "same": 0.5}[kind]
+        return {"same": 0.5}[kind]
 
     async def score_group(self, group):
-        if WANTS.get("slow_seed"):
-            random.seed(WANTS["slow_seed"])
         return group
 
 
