@@ -55,7 +55,7 @@ class Gate:
         inner = asyncio.create_task(self._app(scope, channel.receive, channel.send))
         EXCHANGE.reset(token)
         watch = asyncio.create_task(channel.watch(receive))
-        exchange.session.tasks.add(inner)
+        exchange.session.exchanges[inner] = exchange
         try:
             await asyncio.wait({inner, watch}, return_when=asyncio.FIRST_COMPLETED)
             if exchange.gone:
@@ -65,7 +65,7 @@ class Gate:
         finally:
             inner.cancel()
             watch.cancel()
-            exchange.session.tasks.discard(inner)
+            del exchange.session.exchanges[inner]
         if not channel.started and not exchange.gone:
             await _refuse(send, 503, "the session has ended")
 
@@ -96,12 +96,10 @@ class _Channel:
         """Wait until the client goes, and note it when the answer was not yet on its way."""
         while (await receive())["type"] != "http.disconnect":
             pass
-        exchange = self._exchange
-        if not exchange.answered:
-            exchange.gone = True
+        if not self._exchange.answered:
+            self._exchange.gone = True
+            self._exchange.leave("cancelled: the client had gone")
             self._left.set()
-            if exchange.index is not None:
-                exchange.session.trace.undelivered(exchange.index)
 
 
 def _dialect(method: str, path: str) -> str | None:

@@ -55,7 +55,7 @@ class CaptureServer:
         return self
 
     async def __aexit__(self, *exc: object) -> None:
-        tasks = [task for session in self._sessions.values() for task in session.tasks]
+        tasks = [task for session in self._sessions.values() for task in session.exchanges]
         for session in list(self._sessions.values()):
             session.close()
         await asyncio.gather(*tasks, return_exceptions=True)

@@ -44,7 +44,7 @@ class CaptureSession:
         self.over = asyncio.Event()
         self.last_error: str | None = None
         self.context_overflow = False
-        self.tasks: set[asyncio.Task[None]] = set()
+        self.exchanges: dict[asyncio.Task[None], Exchange] = {}
         self._max_calls, self._max_tokens = max_calls, max_tokens
         self._n_calls = self._n_stops = self._n_sampled = 0
         self._allowance, self._allowed_at = _BURST, self.began
@@ -100,9 +100,10 @@ class CaptureSession:
         self.last_activity = time.monotonic()
 
     def close(self) -> None:
-        """End the session: its key is dead and its open requests are cancelled. Its calls stay readable."""
+        """End the session: its key is dead, its open requests are cancelled and recorded as such. Its calls stay readable."""
         self._on_close(self)
-        for task in self.tasks:
+        for task, exchange in self.exchanges.items():
+            exchange.leave("cancelled: the session was closed")
             task.cancel()
         if self._timer:
             self._timer.cancel()
@@ -127,10 +128,20 @@ class Exchange:
     dialect: str
     index: int | None = None
     """The call it became; None for requests that are no model call."""
-    gone: bool = False
-    """The client went away before it had the whole answer."""
+    give_up: Callable[[str], None] | None = None
+    """Records the call as one without a reply, for a reason; set while the engine is asked."""
     answered: bool = False
+    """The whole answer is on its way to the client."""
+    gone: bool = False
+    """The client went away before that."""
     started: float = field(factory=time.monotonic)
+
+    def leave(self, why: str) -> None:
+        """Note that the client will not get the reply."""
+        if self.give_up is not None:
+            self.give_up(why)
+        elif self.index is not None and not self.answered:
+            self.session.trace.undelivered(self.index)
 
 
 EXCHANGE: ContextVar[Exchange] = ContextVar("longrein_exchange")

@@ -71,6 +71,7 @@ class PolicyClient(EngineClient):
             return _stop_reply(self.endpoint.model)
         exchange.index = index
         record = _Record(exchange, index, request, self.version)
+        exchange.give_up = lambda why: record.fail(why, self.version, delivered=False)
         session.pending += 1
         try:
             if self._training:
@@ -79,7 +80,7 @@ class PolicyClient(EngineClient):
             record.max_tokens = body["max_tokens"]
             reply = await self.ask(body, exact=self._training)
         except asyncio.CancelledError:
-            record.fail("cancelled: the client had gone" if exchange.gone else "cancelled: the session was closed", self.version)
+            exchange.leave("cancelled: the server stopped")
             raise
         except UpstreamError as error:
             record.fail(str(error)[:_MAX_ERROR_CHARS], self.version)
@@ -90,6 +91,7 @@ class PolicyClient(EngineClient):
             raise
         finally:
             session.pending -= 1
+            exchange.give_up = None
         record.succeed(reply, self.version, tokens=self.capture_level == "tokens")
         return _for_agent(reply, request)
 
@@ -103,13 +105,14 @@ class PolicyClient(EngineClient):
 
 
 class _Record:
-    """A call under way; becomes a ModelCall however it ends."""
+    """A call under way; becomes a ModelCall however it ends, and only once: a client may go as the reply comes."""
 
     def __init__(self, exchange: Exchange, index: int, request: Mapping[str, Any], version: int) -> None:
         self._exchange, self._trace = exchange, exchange.session.trace
         messages, tools = request.get("messages"), request.get("tools")
         self._messages = messages if isinstance(messages, list) else []
         self.max_tokens: int | None = None
+        self._open = True
         self._call = ModelCall(
             id=f"c{index}", index=index, parent_id=None, context_ids=(), prompt_len=0, sampled_ids=(), logprobs=(),
             tools_key=self._trace.add_tools(tools) if tools else None, dialect=exchange.dialect, version_first=version,
@@ -117,9 +120,9 @@ class _Record:
             started_s=exchange.started - exchange.session.began,
         )
 
-    def fail(self, error: str, version: int) -> None:
-        """Record a call without a reply."""
-        self._add([], version_last=version, error=error)
+    def fail(self, error: str, version: int, *, delivered: bool = True) -> None:
+        """Record a call without a reply; `delivered` is False when the client did not wait for one."""
+        self._add([], version_last=version, error=error, delivered=delivered)
 
     def succeed(self, reply: dict[str, Any], version: int, *, tokens: bool) -> None:
         """Record a reply; `tokens` says whether the engine is to return ids."""
@@ -133,9 +136,10 @@ class _Record:
         )
 
     def _add(self, prompt_ids: list[int], **values: Any) -> None:
-        call = attrs.evolve(self._call, ended_s=time.monotonic() - self._exchange.session.began, max_tokens=self.max_tokens,
-                            delivered=not self._exchange.gone, **values)
-        self._trace.add(call, prompt_ids, self._messages)
+        if self._open:
+            self._open = False
+            ended_s = time.monotonic() - self._exchange.session.began
+            self._trace.add(attrs.evolve(self._call, ended_s=ended_s, max_tokens=self.max_tokens, **values), prompt_ids, self._messages)
 
 
 def _refuse_constraints(request: Mapping[str, Any]) -> None:
