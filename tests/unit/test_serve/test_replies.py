@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
+import random
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from longrein.serve.sampling import Sampling, draw
 from longrein.serve.template import ChatTemplate, parse_tool_calls
 
 from .conftest import CALLS, RESULTS, TASK, TOOLS
@@ -117,6 +120,21 @@ async def test_alternatives_and_temperature_zero(model_dir: Path, start: Any) ->
             assert entry["token"] == f"token_id:{token}"
             assert len(entry["top_logprobs"]) == 3
             assert entry["top_logprobs"][0] == {"token": entry["token"], "logprob": entry["logprob"], "bytes": None}
+
+
+async def test_a_seed_fixes_the_reply_and_no_seed_leaves_it_open(model_dir: Path, start: Any) -> None:
+    async with start(model_dir) as server:
+        replies = [whole(await server.chat(seed=seed, max_tokens=20, ignore_eos=True))["ids"] for seed in (1, 1, 2, None, None)]
+        assert replies[0] == replies[1]
+        assert len(set(map(tuple, replies[1:]))) == 4
+
+
+def test_tokens_are_drawn_with_the_probabilities_that_are_reported() -> None:
+    probabilities, n = [0.5, 0.0, 0.3, 0.15, 0.05, 0.0], 4000
+    rows = torch.tensor(probabilities).log().expand(n, -1)
+    tokens = draw(rows, [Sampling()] * n, [random.Random(seed) for seed in range(n)])
+    for token, probability in enumerate(probabilities):
+        assert abs(tokens.count(token) / n - probability) <= 5 * (probability * (1 - probability) / n) ** 0.5
 
 
 async def test_truncated_sampling_reports_the_truncated_distribution(model_dir: Path, start: Any) -> None:
