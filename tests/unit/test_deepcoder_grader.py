@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from longrein_deepcoder.verifier import DeepCoderVerifier, DeepCoderVerifierOptions, grade_row
 
 from longrein.errors import SandboxError
 from longrein.model import Verdict
 from longrein_deepcoder.forked import ForkServer
+from longrein_deepcoder.verifier import DeepCoderVerifier, DeepCoderVerifierOptions, grade_row
 
 OPTIONS: dict[str, Any] = {"cpu_s": 1.0, "wall_s": 2.0, "memory_mb": 256, "output_kb": 1024, "disk_mb": 8}
 Grade = Callable[..., Verdict]
@@ -352,9 +352,10 @@ def test_planted_modules_do_not_reach_the_grader(grade: Grade, fn: str | None) -
     assert statuses(verdict) == ["passed"]
 
 
-def test_a_program_imports_its_own_module_before_a_standard_one(grade: Grade) -> None:
-    verdict = grade("import random\nprint(random.answer)", ("", "42"), files={"random.py": "answer = 42\n"})
-    assert statuses(verdict) == ["passed"]
+@pytest.mark.parametrize("name", ["random", "json", "math", "collections", "ctypes", "marshal_", "select"])
+def test_a_program_imports_its_own_module_before_a_standard_one(grade: Grade, name: str) -> None:
+    verdict = grade(f"import {name}\nprint({name}.answer)", *[("", "42")] * 2, files={f"{name}.py": "answer = 42\n"})
+    assert statuses(verdict) == ["passed"] * 2
 
 
 @pytest.mark.parametrize(
@@ -410,7 +411,7 @@ HONEST = "\nimport sys\nn = int(sys.stdin.readline())\nprint(n * 2)\n"
         "import ctypes; ctypes.CDLL(None).ptrace(16, 1, 0, 0)",
         "import socket\ntry: s = socket.socket(socket.AF_UNIX); s.bind('\\0x')\nexcept OSError: pass",
         "import builtins; builtins.open = None; import json; json.dumps = json.loads = None",
-        "import os, sys, threading, atexit, gc\nos._exit_ = os._exit; threading._shutdown = None; gc.collect = None",
+        "import os, sys, atexit, gc, json, marshal\nos._exit = gc.collect = json.dumps = marshal.loads = None",
         "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)",
     ],
 )

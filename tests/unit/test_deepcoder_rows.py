@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from longrein.errors import TaskError
 from longrein_deepcoder.compare import same
 from longrein_deepcoder.prompt import statement
 from longrein_deepcoder.rows import Case, Rejected, normalise
 from longrein_deepcoder.taskset import DeepCoderOptions, DeepCoderTasks, split_cases
 from longrein_deepcoder.verifier import DeepCoderVerifier
-
-from longrein.errors import TaskError
 
 LARGER = {"problem": "Print the larger of two integers.", "starter_code": "", "metadata": {"func_name": None},
           "tests": json.dumps([{"input": "4 9\n", "output": "9\n", "testtype": "stdin"}])}

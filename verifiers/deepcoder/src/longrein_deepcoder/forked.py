@@ -23,11 +23,9 @@ from attrs import frozen
 from longrein.errors import SandboxError
 from longrein_deepcoder.forkserver import lr_wire as wire
 
-FOLDER = Path(__file__).parent / "forkserver"
-PRELOAD = (
-    "array", "bisect", "cmath", "collections", "contextlib", "copy", "dataclasses", "datetime", "decimal", "enum", "fractions", "functools",
-    "heapq", "io", "itertools", "json", "math", "operator", "queue", "random", "re", "statistics", "string", "threading", "time", "typing",
-)
+MAIN = Path(__file__).parent / "forkserver" / "lr_main.py"
+PRELOAD = ("bisect", "collections", "copy", "functools", "heapq", "io", "itertools", "json", "math", "operator", "re", "string", "time", "typing")
+"""What most programs import. Each module more makes every fork slower; threading and random would also run hooks in each."""
 ENVIRONMENT = {
     "PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8", "HOME": "/box/tmp", "TMPDIR": "/box/tmp", "PYTHONHASHSEED": "0",
     "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1",
@@ -105,20 +103,20 @@ class ForkServer:
         log = os.memfd_create("longrein-forkserver-log")
         with theirs:
             process = subprocess.Popen(
-                [str(python), "-sBP", str(FOLDER), str(theirs.fileno()), json.dumps(settings)], pass_fds=[theirs.fileno()],
+                [str(python), "-sBP", str(MAIN), str(theirs.fileno()), marshal.dumps(settings, 2).hex()], pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=log, env=ENVIRONMENT, cwd="/", start_new_session=True,
             )
         hello, _ = wire.receive(ours)
         text = wire.read_all(log).decode(errors="replace").strip()
         os.close(log)
-        if hello is None:
+        if not hello:
             ours.close()
             process.wait()
             raise SandboxError(f"the grader's process ({isolation}) did not start: {text.splitlines()[-1] if text else process.returncode}")
         self._process, self._sock = process, ours
         if isolation == "namespaces":
             shutil.rmtree(self._folder)
-        self.isolation, self.python_version = isolation, hello["python"]
+        self.isolation, self.python_version = isolation, hello.decode()
 
     @contextmanager
     def program(self, files: Mapping[str, bytes], *, kind: str, fn_name: str | None, limits: Limits) -> Iterator[Program]:
@@ -131,13 +129,14 @@ class ForkServer:
         request = {"kind": kind, "fn_name": fn_name, "folder": str(folder), **_plain(limits)}
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         code = os.memfd_create("code", os.MFD_ALLOW_SEALING)
-        archive = memory_file(pack(files))
+        archive = memory_file(marshal.dumps(dict(files), 2))
         try:
-            with theirs, self._lock:
-                wire.send(self._sock, request, (theirs.fileno(), archive, code))
+            try:
+                with theirs, self._lock:
+                    wire.send(self._sock, marshal.dumps(request, 2), (theirs.fileno(), archive, code))
+            except OSError as error:
+                raise SandboxError(f"the grader's process is gone: {error}") from error
             yield Program(ours, code, is_call=kind == "call")
-        except OSError as error:
-            raise SandboxError(f"the grader's process is gone: {error}") from error
         finally:
             ours.close()
             os.close(code)
@@ -192,10 +191,11 @@ class Program:
         if self._is_call:
             fds += [memory_file(marshal.dumps(arguments, 2)), os.memfd_create("result")]
         try:
-            wire.send(self._control, {}, tuple(fds))
-            reply, _ = wire.receive(self._control)
-            if reply is None or "trouble" in reply:
-                raise SandboxError(reply["trouble"] if reply else "the program's init ended unexpectedly")
+            wire.send(self._control, b"case", tuple(fds))
+            message, _ = wire.receive(self._control)
+            if not message.startswith(b"{"):
+                raise SandboxError(message.decode(errors="replace") or "the program's init ended unexpectedly")
+            reply = json.loads(message)
             return Run(
                 exit_code=reply["exit"], ended_by=reply["ended_by"], compiled=bool(fcntl.fcntl(self._code, fcntl.F_GET_SEALS)),
                 stdout=wire.read_all(fds[1]), stderr=wire.read_all(fds[2]), result=wire.read_all(fds[4]) if self._is_call else None,
@@ -217,12 +217,6 @@ def memory_file(content: bytes) -> int:
     os.lseek(fd, 0, os.SEEK_SET)
     fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE)
     return fd
-
-
-def pack(files: Mapping[str, bytes]) -> bytes:
-    """Return the archive that an init unpacks: a line of JSON [[path, size], ...], then the contents."""
-    head = json.dumps([[name, len(content)] for name, content in files.items()]).encode()
-    return b"\n".join((head, b"".join(files.values())))
 
 
 def prefixes(python: Path) -> list[str]:

@@ -2,8 +2,7 @@
 
 import errno
 import os
-from contextlib import suppress
-from pathlib import Path
+import stat
 
 import lr_libc as libc
 
@@ -28,23 +27,23 @@ def enter_system(new: str, prefixes: list[str]) -> None:
     libc.mount("none", "/", "", libc.MS_REC | libc.MS_PRIVATE)
     libc.mount("root", new, "tmpfs", libc.MS_NOSUID | libc.MS_NODEV, "mode=755,size=1m")
     for path in [*SYSTEM, *prefixes]:
-        _bind(path, new)
-    for name in ("proc", "dev", "etc", "old", WORK[1:], TMP[1:]):
-        Path(new, name).mkdir(parents=True, exist_ok=True)
-    if not Path(new, "tmp").exists():
-        Path(new, "tmp").symlink_to(TMP)
+        if os.path.lexists(path):
+            _bind(path, new)
+    for name in ("/proc", "/dev", "/etc", "/old", WORK, TMP):
+        os.makedirs(new + name, exist_ok=True)
+    if not os.path.exists(f"{new}/tmp"):
+        os.symlink(TMP, f"{new}/tmp")
     for name in DEVICES:
-        Path(new, "dev", name).touch()
-        libc.mount(f"/dev/{name}", f"{new}/dev/{name}", "", libc.MS_BIND)
+        _bind(f"/dev/{name}", new)
     for name, target in {"fd": "/proc/self/fd", "stdin": "fd/0", "stdout": "fd/1", "stderr": "fd/2", "shm": TMP}.items():
-        Path(new, "dev", name).symlink_to(target)
+        os.symlink(target, f"{new}/dev/{name}")
     for name, text in ETC.items():
-        Path(new, "etc", name).write_text(text)
+        _write(f"{new}/etc/{name}", text)
     libc.mount("/proc", f"{new}/proc", "", libc.MS_BIND | libc.MS_REC)
     libc.pivot_root(new, f"{new}/old")
     os.chdir("/")
     libc.umount("/old")
-    Path("/old").rmdir()
+    os.rmdir("/old")
     libc.mount("none", "/", "", libc.MS_REMOUNT | libc.MS_BIND | libc.MS_RDONLY | libc.MS_NOSUID | libc.MS_NODEV)
     if root:
         os.setgroups([])
@@ -54,32 +53,37 @@ def enter_system(new: str, prefixes: list[str]) -> None:
 
 
 def _bind(path: str, new: str) -> None:
-    source, target = Path(path), Path(new + path)
-    if source.is_symlink():
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.symlink_to(source.readlink())
-    elif source.exists():
-        if source.is_dir():
-            target.mkdir(parents=True, exist_ok=True)
-        else:
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.touch()
-        libc.mount(path, str(target), "", libc.MS_BIND)
-        _read_only(str(target))
+    target = new + path
+    os.makedirs(os.path.dirname(target), exist_ok=True)
+    mode = os.lstat(path).st_mode
+    if stat.S_ISLNK(mode):
+        os.symlink(os.readlink(path), target)
+        return
+    if stat.S_ISDIR(mode):
+        os.makedirs(target, exist_ok=True)
+    else:
+        _write(target, "")
+    libc.mount(path, target, "", libc.MS_BIND)
+    if not stat.S_ISCHR(mode):
+        _read_only(target)
+
+
+def _write(path: str, text: str) -> None:
+    with open(path, "w") as file:
+        file.write(text)
 
 
 def _read_only(target: str) -> None:
     """Remount a bind read-only, keeping the flags that a user namespace may not clear."""
-    kept = os.statvfs(target).f_flag & (libc.MS_NOSUID | libc.MS_NODEV | libc.MS_NOEXEC | os.ST_NOATIME | os.ST_RELATIME)
-    flags = kept & (libc.MS_NOSUID | libc.MS_NODEV | libc.MS_NOEXEC)
-    libc.mount("none", target, "", libc.MS_REMOUNT | libc.MS_BIND | libc.MS_RDONLY | libc.MS_NOSUID | flags)
+    kept = os.statvfs(target).f_flag & (libc.MS_NODEV | libc.MS_NOEXEC)
+    libc.mount("none", target, "", libc.MS_REMOUNT | libc.MS_BIND | libc.MS_RDONLY | libc.MS_NOSUID | kept)
 
 
 def _unshare_as_user(flags: int, uid: int, gid: int) -> None:
     libc.unshare(libc.CLONE_NEWUSER | flags)
-    Path("/proc/self/setgroups").write_text("deny")
-    Path("/proc/self/uid_map").write_text(f"{INSIDE_ID} {uid} 1")
-    Path("/proc/self/gid_map").write_text(f"{INSIDE_ID} {gid} 1")
+    _write("/proc/self/setgroups", "deny")
+    _write("/proc/self/uid_map", f"{INSIDE_ID} {uid} 1")
+    _write("/proc/self/gid_map", f"{INSIDE_ID} {gid} 1")
 
 
 def enter_program() -> None:
@@ -96,8 +100,10 @@ def mount_private(disk_mb: int) -> None:
         if error.errno not in (errno.EPERM, errno.EACCES):
             raise
         libc.mount("none", "/proc", "tmpfs", libc.MS_RDONLY, "size=4k")
-    with suppress(OSError):
-        Path("/proc/sys/user/max_user_namespaces").write_text("0")
+    try:
+        _write("/proc/sys/user/max_user_namespaces", "0")
+    except OSError:
+        pass  # a hardening only: what a nested namespace holds dies with the case all the same
     for target in (WORK, TMP):
         mount_disk(target, disk_mb)
 
@@ -105,11 +111,3 @@ def mount_private(disk_mb: int) -> None:
 def mount_disk(target: str, disk_mb: int) -> None:
     """Mount an empty folder in memory with a bound on size and number of files."""
     libc.mount("disk", target, "tmpfs", libc.MS_NOSUID | libc.MS_NODEV, f"size={disk_mb}m,nr_inodes=16k,mode=777")
-
-
-def empty_disk(target: str, disk_mb: int) -> None:
-    """Replace what a program left in `target`, whatever it is, by an empty folder."""
-    libc.umount(target)
-    mount_disk(target, disk_mb)
-
-

@@ -1,8 +1,6 @@
-"""One case, in its own process: set limits, run the program as an interpreter would, end as an interpreter would."""
+"""One case, in its own process: run the program as an interpreter would, end as an interpreter would."""
 
-# A case costs a millisecond; pathlib would be a tenth of it.
-# ruff: noqa: PTH123, PTH208
-
+import _signal
 import atexit
 import builtins
 import fcntl
@@ -11,13 +9,10 @@ import json
 import marshal
 import os
 import resource
-import signal
 import sys
-import threading
 import types
 from typing import Any, NoReturn
 
-import lr_libc as libc
 import lr_wire as wire
 
 MB = 1 << 20
@@ -26,9 +21,12 @@ STACK = 120 * MB
 ADDRESS_SPACE_EXTRA = 4096 * MB
 """Reserved but untouched memory (thread stacks, numeric libraries) does not count; what is touched is watched by the init."""
 SEALS = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
+CODE, ARGUMENTS, RESULT = 200, 201, 202
+"""Descriptors of a case besides the standard ones: the first case's code, a call's arguments and value."""
 
 _warm: list[str] = []
-_teardown = (atexit._run_exitfuncs, threading._shutdown, gc.collect, os._exit, sys.stdout, sys.stderr)  # type: ignore[attr-defined]
+_warm_tops: set[str] = set()
+_standard = (sys.stdout, sys.stderr)
 
 
 def hide_server(ours: tuple[str, ...], startup: frozenset[str]) -> None:
@@ -37,6 +35,39 @@ def hide_server(ours: tuple[str, ...], startup: frozenset[str]) -> None:
         sys.modules.pop(name, None)
     sys.path[:] = sys.path[1:]
     _warm.extend(name for name in sys.modules if name not in startup)
+    _warm_tops.update(name.partition(".")[0] for name in _warm)
+
+
+def limit_program(request: dict[str, Any]) -> None:
+    """Set the limits that the init may share with its cases."""
+    space = request["memory_mb"] * MB + ADDRESS_SPACE_EXTRA
+    for which, most in (
+        (resource.RLIMIT_CORE, 0), (resource.RLIMIT_AS, space), (resource.RLIMIT_NPROC, request["processes"]), (resource.RLIMIT_NOFILE, 256),
+        (resource.RLIMIT_MEMLOCK, 0), (resource.RLIMIT_STACK, STACK),
+    ):
+        _, hard = resource.getrlimit(which)
+        most = most if hard == resource.RLIM_INFINITY else min(most, hard)
+        resource.setrlimit(which, (most, most))
+
+
+def dress(work: str, *, is_call: bool) -> dict[str, Any]:
+    """Give this init, for the cases it will fork, what `python solution.py` has: argv, path, main module, working folder.
+
+    Returns:
+        the namespace of the program's module, named "solution" for a call so that a main guard does not run.
+    """
+    name = "solution" if is_call else "__main__"
+    module = types.ModuleType(name)
+    module.__dict__.update(__file__=f"{work}/solution.py", __builtins__=builtins, __cached__=None)
+    sys.modules["__main__"] = sys.modules[name] = module
+    sys.argv[:] = ["solution.py"]
+    sys.path.insert(0, work)
+    os.chdir(work)
+    os.umask(0o022)
+    if not _warm_tops.isdisjoint(entry.partition(".")[0] for entry in os.listdir(work)):
+        for warm in _warm:
+            sys.modules.pop(warm, None)
+    return module.__dict__
 
 
 class Case:
@@ -44,18 +75,53 @@ class Case:
 
     Args:
         request: the program's kind, fn_name and limits.
-        fds: standard input, output and error; for a call also the arguments (in) and the result (out).
-        code: a memory file that holds the compiled program, once sealed.
+        fds: standard input, output and error; for a call also the arguments (in) and the value (out).
+        code: the compiled program, None for the first case, which compiles it into `code_fd` and seals that.
+        namespace: of the program's module.
+        keep: objects that this fork must not free: that would copy the pages they are on.
     """
 
-    def __init__(self, request: dict[str, Any], fds: list[int], *, code: int, work: str, tmp: str, boxed: bool) -> None:
-        self.request, self.fds, self.code_fd, self.work, self.tmp, self.boxed = request, fds, code, work, tmp, boxed
+    def __init__(
+        self, request: dict[str, Any], fds: list[int], *, code: types.CodeType | None, code_fd: int, namespace: dict[str, Any], keep: Any
+    ) -> None:
+        self.request, self.fds, self.code, self.code_fd, self.namespace, self.keep = request, fds, code, code_fd, namespace, [keep]
         self.is_call = request["kind"] == "call"
         self.exit_code = 0
-        self.namespace: dict[str, Any] = {}
-        self.code: Any = None
+        self.ending = (*_standard, os._exit, gc.collect, json.dumps)
         self.arguments: list[Any] = []
-        self.result_fd = -1
+
+    def enter(self) -> None:
+        """Turn this fork of the init into a process that is ready to execute `code`."""
+        os.setpgid(0, 0)  # a session of its own would get a scheduling group of its own, which costs milliseconds
+        seconds, size = int(self.request["cpu_s"]) + 1, self.request["output_kb"] << 10
+        resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 1))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
+        for number, fd in zip((0, 1, 2, ARGUMENTS, RESULT), self.fds, strict=False):
+            os.dup2(fd, number)
+        if self.code is None:
+            os.dup2(self.code_fd, CODE)
+        os.closerange(3, CODE)
+        _signal.signal(_signal.SIGINT, _signal.default_int_handler)
+        if self.is_call:
+            self.arguments = marshal.loads(wire.read_all(ARGUMENTS))
+            os.close(ARGUMENTS)
+        if self.code is None:
+            self.code = self._compile()
+
+    def _compile(self) -> types.CodeType:
+        """Compile the program; the seal, set before any of it runs, says that it compiled and keeps the code as it is."""
+        file = self.namespace["__file__"]
+        try:
+            with open(file, "rb") as source:
+                code = compile(source.read(), file, "exec", dont_inherit=True)
+        except BaseException as error:
+            self.failed(error)
+            self.finish()
+        with open(CODE, "wb") as compiled:
+            compiled.write(marshal.dumps(code))
+            compiled.flush()
+            fcntl.fcntl(CODE, fcntl.F_ADD_SEALS, SEALS)
+        return code  # type: ignore[no-any-return]
 
     def call(self) -> None:
         """For a call row: call the function that the row names and send its value out."""
@@ -64,10 +130,10 @@ class Case:
         value = _find(self.namespace, self.request["fn_name"])(*self.arguments)
         sys.set_int_max_str_digits(0)
         try:
-            text = json.dumps(value, default=_plain)
+            text = self.ending[4](value, default=_plain)
         except (TypeError, ValueError, RecursionError) as error:
             text = f"!{error}"
-        with open(self.result_fd, "wb") as result:
+        with open(RESULT, "wb") as result:
             result.write(text.encode("utf-8", "surrogatepass"))
 
     def failed(self, error: BaseException) -> None:
@@ -79,15 +145,17 @@ class Case:
             print(error.code, file=sys.stderr)
         else:
             trace = error.__traceback__
-            sys.excepthook(type(error), error, trace and trace.tb_next)
+            error.__traceback__ = trace and trace.tb_next  # without our own frame
+            sys.excepthook(type(error), error, error.__traceback__)
         self.exit_code = 1
 
     def finish(self) -> NoReturn:
         """End as an interpreter ends: wait for threads, run exit handlers, drop the program's objects, flush."""
-        run_exit_handlers, wait_for_threads, collect, leave, stdout, stderr = _teardown
+        stdout, stderr, leave, collect, _ = self.ending
         try:
-            wait_for_threads()
-            run_exit_handlers()
+            if threading := sys.modules.get("threading"):
+                threading._shutdown()
+            atexit._run_exitfuncs()  # type: ignore[attr-defined]
             code = _flush(sys.stdout, self.exit_code)
             _clear(self.namespace)
             collect()
@@ -128,82 +196,6 @@ def _plain(value: Any) -> Any:
     """Turn numeric arrays and scalars into plain data."""
     if hasattr(value, "tolist"):
         return value.tolist()
-    raise TypeError(f"the returned value holds a {type(value).__name__}, which is not plain data")
+    raise TypeError(f"it holds a {type(value).__name__}")
 
 
-def enter(case: Case) -> None:
-    """Turn this fork of the init into a process that is ready to execute `case.code`."""
-    os.setsid()
-    _limit(case.request)
-    for number, fd in enumerate(case.fds[:3]):
-        os.dup2(fd, number)
-    keep = [*case.fds[3:], case.code_fd]
-    for number, fd in enumerate(keep, start=200):
-        os.dup2(fd, number)
-    os.closerange(3, 200)
-    os.closerange(200 + len(keep), 1024)
-    case.code_fd = 200 + len(keep) - 1
-    if case.is_call:
-        case.result_fd = 201
-        case.arguments = marshal.loads(wire.read_all(200))
-        os.close(200)
-    os.chdir(case.work)
-    os.umask(0o022)
-    if case.boxed:
-        libc.drop_capabilities()
-    libc.prctl(libc.PR_SET_DUMPABLE, 1)
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
-    _dress(case)
-    _compile(case)
-
-
-def _limit(request: dict[str, Any]) -> None:
-    seconds = int(request["cpu_s"]) + 1
-    size = request["output_kb"] << 10
-    space = request["memory_mb"] * MB + ADDRESS_SPACE_EXTRA
-    for which, soft, hard in (
-        (resource.RLIMIT_CPU, seconds, seconds + 1), (resource.RLIMIT_FSIZE, size, size), (resource.RLIMIT_CORE, 0, 0),
-        (resource.RLIMIT_AS, space, space),
-        (resource.RLIMIT_NPROC, request["processes"], request["processes"]), (resource.RLIMIT_NOFILE, 256, 256),
-        (resource.RLIMIT_MEMLOCK, 0, 0), (resource.RLIMIT_STACK, STACK, STACK),
-    ):
-        most = resource.getrlimit(which)[1]
-        if most != resource.RLIM_INFINITY:
-            soft, hard = min(soft, most), min(hard, most)
-        resource.setrlimit(which, (soft, hard))
-
-
-def _dress(case: Case) -> None:
-    """Give the process what `python solution.py` would have: argv, path, main module, no warm module that a file shadows."""
-    file = f"{case.work}/solution.py"
-    name = "solution" if case.is_call else "__main__"
-    module = types.ModuleType(name)
-    module.__dict__.update(__file__=file, __builtins__=builtins, __cached__=None)
-    sys.modules["__main__"] = module
-    sys.modules[name] = module
-    sys.argv[:] = ["solution.py"]
-    sys.path.insert(0, case.work)
-    local = {entry.partition(".")[0] for entry in os.listdir(case.work)}
-    if not local.isdisjoint(name.partition(".")[0] for name in _warm):
-        for warm in _warm:
-            sys.modules.pop(warm, None)
-    case.namespace = module.__dict__
-
-
-def _compile(case: Case) -> None:
-    """Load the compiled program; the first case compiles it and seals it, so that no program can change it."""
-    if os.fstat(case.code_fd).st_size == 0:
-        file = f"{case.work}/solution.py"
-        with open(file, "rb") as source:
-            text = source.read()
-        try:
-            code = compile(text, file, "exec", dont_inherit=True)
-        except BaseException as error:
-            case.failed(error)
-            case.finish()
-        with open(case.code_fd, "wb", closefd=False) as compiled:
-            compiled.write(marshal.dumps(code))
-        fcntl.fcntl(case.code_fd, fcntl.F_ADD_SEALS, SEALS)
-    case.code = marshal.loads(wire.read_all(case.code_fd))
-    os.close(case.code_fd)

@@ -1,12 +1,11 @@
 """The server's loop: one process for each program, which becomes the init of a box and forks the cases."""
 
+import _signal
+import _socket
 import gc
 import importlib
-import json
+import marshal
 import os
-import shutil
-import signal
-import socket
 import sys
 from typing import Any
 
@@ -20,14 +19,18 @@ import lr_wire as wire
 OURS = ("lr_box", "lr_case", "lr_init", "lr_libc", "lr_seccomp", "lr_server", "lr_wire")
 
 
-def serve(fd: int, settings_text: str) -> lr_case.Case:
-    """Answer requests for programs; return in each process that is to run a case, and nowhere else."""
-    settings = json.loads(settings_text)
-    startup = frozenset(sys.modules)
+def serve(fd: int, settings: dict[str, Any], startup: frozenset[str]) -> lr_case.Case:
+    """Answer requests for programs; return in each process that is to run a case, and nowhere else.
+
+    Args:
+        fd: the grader's socket.
+        settings: the modules to preload, whether to use namespaces, the folders of the interpreter.
+        startup: the modules that a plain interpreter has.
+    """
     for name in settings["preload"]:
         importlib.import_module(name)
     libc.prctl(libc.PR_SET_CHILD_SUBREAPER, 1)
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    _signal.signal(_signal.SIGCHLD, _signal.SIG_IGN)
     if settings["boxed"]:
         lr_box.enter_system(settings["root"], settings["prefixes"])
     libc.prctl(libc.PR_SET_NO_NEW_PRIVS, 1)
@@ -35,32 +38,33 @@ def serve(fd: int, settings_text: str) -> lr_case.Case:
     lr_case.hide_server(OURS, startup)
     gc.collect()
     gc.freeze()
-    sock = socket.socket(fileno=fd)
-    wire.send(sock, {"ready": True, "python": sys.version.split()[0]})
+    sock = _socket.socket(fileno=fd)
+    wire.send(sock, sys.version.split()[0].encode())
     while True:
-        request, fds = wire.receive(sock)
-        if request is None:
-            shutil.rmtree(settings["folder"], ignore_errors=True)
+        message, fds = wire.receive(sock)
+        if not message:
+            lr_init.remove(settings["folder"])
             os._exit(0)
         pid = os.fork()
         if pid == 0:
             sock.close()
-            return _start_init(request, fds, settings["boxed"])
+            case = _start_init(marshal.loads(message), fds, settings["boxed"])
+            case.keep.append((settings, sock, message, fds))
+            return case
         for each in fds:
             os.close(each)
 
 
 def _start_init(request: dict[str, Any], fds: list[int], boxed: bool) -> lr_case.Case:
     """Make the box and its init; every failure goes to the grader as a message."""
-    control = socket.socket(fileno=fds[0])
+    control = _socket.socket(fileno=fds[0])
     try:
         if boxed:
             lr_box.enter_program()
             if os.fork():
                 os._exit(0)
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         init = lr_init.Init(control, request, archive=fds[1], code=fds[2], boxed=boxed)
     except BaseException as error:
-        wire.send(control, {"trouble": f"{type(error).__name__}: {error}"})
+        wire.send(control, f"trouble {type(error).__name__}: {error}".encode())
         os._exit(1)
     return init.run()

@@ -1,28 +1,22 @@
-"""Messages between the grader, the server and the inits: one JSON object and some descriptors a packet."""
+"""Packets between the grader, the server and the inits: bytes and some descriptors."""
 
-import array
-import json
+import _socket as socket
 import os
-import socket
-from typing import Any
 
 MAX_BYTES, MAX_FDS = 1 << 16, 8
 
 
-def send(sock: socket.socket, message: dict[str, Any], fds: tuple[int, ...] = ()) -> None:
-    """Send a message with descriptors."""
-    rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []
-    sock.sendmsg([json.dumps(message).encode()], rights)
+def send(sock: socket.socket, message: bytes, fds: tuple[int, ...] = ()) -> None:
+    """Send a packet."""
+    rights = b"".join(fd.to_bytes(4, "little") for fd in fds)
+    sock.sendmsg([message], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)] if fds else [])
 
 
-def receive(sock: socket.socket) -> tuple[dict[str, Any] | None, list[int]]:
-    """Return the next message and its descriptors; None at the end."""
+def receive(sock: socket.socket) -> tuple[bytes, list[int]]:
+    """Return the next packet and its descriptors; an empty one at the end."""
     data, ancillary, _, _ = sock.recvmsg(MAX_BYTES, socket.CMSG_SPACE(4 * MAX_FDS), socket.MSG_CMSG_CLOEXEC)
-    fds: list[int] = []
-    for level, kind, content in ancillary:
-        if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
-            fds.extend(array.array("i", content[: len(content) - len(content) % 4]))
-    return (json.loads(data) if data else None), fds
+    rights = b"".join(content for level, kind, content in ancillary if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS))
+    return data, [int.from_bytes(rights[at : at + 4], "little") for at in range(0, len(rights), 4)]
 
 
 def read_all(fd: int) -> bytes:
