@@ -137,7 +137,7 @@ class Scheduler:
         with self._changed:
             self._closed = True
             self._changed.notify()
-        self._thread.join(timeout=10)
+        self._thread.join(timeout=2)  # a long forward pass may outlast it; the thread dies with the process
 
     def _when_idle(self, call: Callable[[], Any]) -> Future[Any]:
         future: Future[Any] = Future()
