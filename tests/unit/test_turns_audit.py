@@ -37,6 +37,7 @@ def adapter(declared):
 PLAIN = [Exchange("c1", MAIN, ONE), Exchange("c2", [*MAIN, ONE, NEXT], TWO)]
 STRIPPED = [Exchange("c1", MAIN, THOUGHT), Exchange("c2", [*MAIN, ONE, NEXT], TWO)]
 REWRITTEN = [Exchange("c1", MAIN, ONE), Exchange("c2", [MAIN[0], message("user", "Files: solution.py"), MAIN[1], ONE, NEXT], TWO)]
+BOTH = [STRIPPED[0], REWRITTEN[1]]
 
 
 def test_figures_by_label_reason_and_author():
@@ -92,7 +93,7 @@ def test_an_altered_reply_is_a_drift_and_both_turns_are_trained():
 
 @pytest.mark.parametrize(("declared", "exchanges", "reported"), [
     ("append_only", PLAIN, False), ("append_only", STRIPPED, True), ("append_only", REWRITTEN, True),
-    ("strips_thinking", STRIPPED, False), ("strips_thinking", REWRITTEN, True),
+    ("strips_thinking", STRIPPED, False), ("strips_thinking", REWRITTEN, True), ("strips_thinking", BOTH, True),
     ("rewrites", STRIPPED, False), ("rewrites", REWRITTEN, False), ("rewrites", PLAIN, False),
 ])
 def test_a_history_that_does_not_do_what_its_adapter_declares(declared, exchanges, reported):

@@ -56,6 +56,17 @@ def test_one_turn_and_a_title_without_any_continuation():
     assert labels([title, main]) == labels([main, title]) == {"a1": "train", "title": "aux"}
 
 
+def test_one_turn_whose_prompt_is_mostly_not_the_task():
+    title = Exchange("title", [TITLE, user(f"Title: {TASK.prompt}")], message("assistant", "Sum of two integers"))
+    assert labels([title, Exchange("a1", aider(ASK), CODE)]) == {"title": "aux", "a1": "train"}
+
+
+def test_one_turn_that_only_talks_and_a_commit_message_about_it():
+    talk = message("assistant", "I would add the two numbers with the function sum.")
+    commit = Exchange("c1", [COMMIT, user(f"{TASK.prompt} {talk['content']}")], message("assistant", "docs: say how to add"))
+    assert labels([Exchange("a1", aider(ASK), talk), commit]) == {"a1": "train", "c1": "aux"}
+
+
 def test_a_repeated_title_call_is_counted_once():
     again = [TITLE, user("Generate a title:"), ASK]
     got = labels([Exchange("t1", again, message("assistant", "Sum")), *OPENCODE, Exchange("t2", again, message("assistant", "Add"))])
@@ -147,6 +158,29 @@ def test_a_sub_agent_known_only_by_its_result():
     assert labels(exchanges) == {"a1": "train", "s1": "train", "a2": "train"}
 
 
+def test_a_sub_agent_that_nobody_waits_for():
+    prompt = "Search the workspace for every file that reads standard input."
+    task = tool_call("task", prompt=prompt)
+    exchanges = [
+        Exchange("a1", MAIN, task, TOOLS),
+        Exchange("s1", [message("system", "You are a file search specialist."), user(prompt)], message("assistant", "None"), TOOLS),
+        Exchange("a2", [*MAIN, task, tool("started")], DONE, TOOLS),
+    ]
+    assert labels(exchanges) == {"a1": "train", "s1": "train", "a2": "train"}
+
+
+def test_a_sub_agent_whose_reply_is_told_to_an_agent_that_rewrites_its_history():
+    question = message("assistant", "Please review this program: print(sum(map(int, input().split())))")
+    review = message("assistant", "The program reads one line only, which is what the task says.")
+    told = user(f"The reviewer says: {review['content']}")
+    exchanges = [
+        Exchange("a1", aider(ASK), question),
+        Exchange("s1", [message("system", "You review programs."), user(question["content"])], review),
+        Exchange("a2", aider(ASK, question, told, files="print(sum(...))"), CODE),
+    ]
+    assert labels(exchanges) == {"a1": "train", "s1": "train", "a2": "train"}
+
+
 def test_sub_agents_with_the_same_request_are_both_agent_work():
     prompt = "Search the workspace for every file that reads standard input."
     both = message("assistant", "", tool_calls=tool_call("task", prompt=prompt)["tool_calls"] * 2)
@@ -178,6 +212,34 @@ def test_opencode_that_compacts():
     assert labels(exchanges) == {"a1": "train", "s1": "aux", "a2": "train", "a3": "train"}
 
 
+def test_opencode_whose_summary_request_retells_tool_results():
+    """The replies themselves say too little to be found again; the history starts anew with one reply."""
+    look = tool_call("bash", command="ls")
+    result = tool("solution.py\nexamples/check.py\nexamples/1.in\nexamples/1.out")
+    request = user(f"<conversation>\n[Tool result]: {result['content']}\n</conversation>\nCreate a new anchored summary.")
+    exchanges = [
+        Exchange("a1", MAIN, look, TOOLS),
+        Exchange("a2", [*MAIN, look, result], message("assistant", "Looked."), TOOLS),
+        Exchange("s1", [message("system", "You are a context summarization agent."), request], SUMMED),
+        Exchange("a3", [SYSTEM, user("What did we do so far?"), SUMMED, user("Continue.")], message("assistant", "All is done."), TOOLS),
+    ]
+    assert labels(exchanges) == {"a1": "train", "a2": "train", "s1": "aux", "a3": "train"}
+
+
+def test_a_history_that_is_compacted_twice():
+    summarise = message("system", "You are a context summarization agent.")
+    again = message("assistant", "## Goal\nWrite solution.py.\n## Done\nThe examples were run as well and both of them pass.")
+    anew = [SYSTEM, user("What did we do so far?"), SUMMED, user("Continue.")]
+    exchanges = [
+        Exchange("a1", MAIN, CODE),
+        Exchange("s1", [summarise, ASK, CODE, user("Summarise.")], SUMMED),
+        Exchange("a2", anew, FIX),
+        Exchange("s2", [summarise, *anew[1:], FIX, user("Summarise.")], again),
+        Exchange("a3", [SYSTEM, user("What did we do so far?"), again, user("Continue.")], DONE),
+    ]
+    assert labels(exchanges) == {"a1": "train", "s1": "aux", "a2": "train", "s2": "aux", "a3": "train"}
+
+
 def test_a_compaction_asked_within_the_conversation():
     """The summary call continues the conversation's tokens; its reply comes back wrapped in a user message."""
     anew = [SYSTEM, user("This session is continued from a previous one.\n" + SUMMED["content"])]
@@ -190,12 +252,12 @@ def test_a_compaction_asked_within_the_conversation():
 
 
 def test_a_system_prompt_that_is_rendered_anew_for_each_call():
-    def system(time):
-        return message("system", f"You are a coding agent. Work in the folder /work, then stop. Now: {time}")
+    def system(time, files):
+        return message("system", f"{SYSTEM['content']} Files: {files} It is now {time}")
 
     exchanges = [
-        Exchange("a1", [system("10:01:02"), ASK], WRITE),
-        Exchange("a2", [system("10:01:09"), ASK, WRITE, tool("written")], DONE),
+        Exchange("a1", [system("10:01:02", "none"), ASK], WRITE),
+        Exchange("a2", [system("10:01:09", "solution.py"), ASK, WRITE, tool("written")], DONE),
     ]
     assert labels(exchanges) == {"a1": "train", "a2": "train"}
     assert turns(exchanges).turn("a2").call.parent_id is None
@@ -246,6 +308,31 @@ def test_a_reply_that_the_conversation_went_on_beside_is_abandoned():
         Exchange("a3", [*MAIN, WRITE, tool("written"), user("Call a tool."), WRITE, tool("written")], DONE, TOOLS),
     ]
     assert labels(exchanges) == {"a1": "train", "lost": "discarded", "a2": "train", "a3": "train"}
+
+
+def test_of_two_questions_on_one_turn_the_one_that_went_on_is_kept():
+    asked = [*MAIN, WRITE, tool("written")]
+    exchanges = [
+        OPENCODE[0],
+        Exchange("lost", [*asked, user("Shall we stop?")], message("assistant", "Perhaps we should."), TOOLS),
+        Exchange("a2", [*asked, user("Now run it.")], WRITE, TOOLS),
+        Exchange("a3", [*asked, user("Now run it."), WRITE, tool("written")], DONE, TOOLS),
+    ]
+    assert labels(exchanges) == {"a1": "train", "lost": "discarded", "a2": "train", "a3": "train"}
+
+
+def test_a_reply_whose_client_had_gone_is_discarded():
+    last = Exchange("a2", OPENCODE[1].messages, DONE, TOOLS, {"delivered": False})
+    assert labels([OPENCODE[0], last]) == {"a1": "train", "a2": "discarded"}
+
+
+def test_a_policy_that_repeats_itself():
+    history, exchanges = list(MAIN), []
+    for n in range(4):
+        exchanges.append(Exchange(f"a{n}", tuple(history), WRITE, TOOLS))
+        history += [WRITE, tool("written")]
+    got = turns(exchanges)
+    assert [turn.label.reason.rpartition("; ")[2] for turn in got] == [*["it went on"] * 3, "it ended with this reply"]
 
 
 def test_two_branches_of_one_turn_are_both_agent_work():

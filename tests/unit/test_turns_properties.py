@@ -36,9 +36,9 @@ class Scene:
         self.current = []
         self.conversations.append(self.current)
 
-    def reply(self, *, thinking=False):
-        """Return a new reply and what an agent that drops thinking keeps of it."""
-        n = next(self.numbers)
+    def reply(self, *, thinking=False, again=None):
+        """Return a new reply, or the one numbered `again`, and what an agent that drops thinking keeps of it."""
+        n = next(self.numbers) if again is None else again
         if self.tools and self.chance("tool call"):
             said = tool_call("write", path=f"file{n}.py", content=f"print({n})")
             return said, said
@@ -96,7 +96,7 @@ class Scene:
             if self.chance("abandoned"):
                 history = self.abandoned(history)
             self.retries(history)
-            reply, kept = self.reply(thinking=rewrites)
+            reply, kept = self.reply(thinking=rewrites, again=1000 if self.chance("repeats itself") else None)
             self.ask(history, reply, "train")
             said += 1
             answer = message("tool" if reply.get("tool_calls") else "user", f"result {next(self.numbers)}")

@@ -29,27 +29,26 @@ def find_handovers(links: Links, quotes: Quotes) -> list[Handover]:
     """Return the handovers of a session.
 
     A summary heard what calls with some system prompt said or got from tools, nothing continues it below its own question,
-    and its reply stands in a later root with that system prompt, ahead of anything that such a call said.
+    and its reply stands in a history below that system prompt, ahead of anything that such a call said.
     """
     found = []
     for call in links.calls:
         if links.children.get(call.id) or call.id in links.answered or call.id not in links.reply:
             continue
         heard = quotes.heard(call)
-        for after in quotes.holders(call.id, results=False) if heard else ():
+        for after in quotes.holders.get(call.id, ()) if heard else ():
             family = links.family[after.id]
             before = {s for s in heard if links.family[s] == family}
-            said_ahead = {s for s in _said_ahead(after, call, links, quotes) if links.family[s] == family}
-            if after.parent_id is None and before and not said_ahead:
+            said_ahead = {s for s in _said_ahead(after, call, quotes) if links.family[s] == family}
+            if before and not said_ahead:
                 found.append(Handover(call.id, frozenset(links.conversation[s] for s in before), links.conversation[after.id]))
     return found
 
 
-def _said_ahead(call: ModelCall, summary: ModelCall, links: Links, quotes: Quotes) -> set[str]:
+def _said_ahead(call: ModelCall, summary: ModelCall, quotes: Quotes) -> set[str]:
     """Return the calls whose replies `call` holds ahead of the reply of `summary`."""
     said: set[str] = set()
-    for number in links.heard[call.id]:
-        speakers = quotes.speakers(number)
+    for speakers in quotes.said_in(call):
         if summary.id in speakers:
             break
         said |= speakers

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
 
 from longrein.model import ModelCall
 from longrein.turns import messages as msg
@@ -56,6 +56,7 @@ class Links:
         """Call id to the call that it goes on from: the last one whose reply it holds, else its parent."""
         self.after: dict[str, list[str]] = defaultdict(list)
         """The inverse of `before`."""
+        self._answers: dict[tuple[int, int], list[str]] = {}
         self._read: dict[tuple[int, int], tuple[str | None, int]] = {}
         for call in calls:
             self._link(call)
@@ -69,6 +70,16 @@ class Links:
     def used(self, call_id: str) -> bool:
         """Return whether another call goes on from this reply."""
         return bool(self.children.get(call_id) or self.carriers.get(call_id))
+
+    def said_in(self, call_id: str) -> list[Collection[str]]:
+        """Return for each message of a request the calls that said it.
+
+        A policy may say the same again and again: where a message stands below the question that it answered, it is that call's.
+        """
+        family, history = self.family[call_id], self.history[call_id]
+        answers = [self._answers.get((family, prefix), []) for prefix in self._prefix[call_id]]
+        preamble: list[Collection[str]] = [()] * (len(self.heard[call_id]) - len(history))
+        return preamble + [known or self.speakers.get(number, ()) for known, number in zip(answers, history, strict=True)]
 
     def went_on_after(self, call_id: str, index: int) -> bool:
         """Return whether a call that goes on from `call_id`, near or far, arrived after `index`."""
@@ -147,6 +158,7 @@ class Links:
         said = [i for i in self.speakers.get(history[position], ()) if i != call.id and self.family[i] == family]
         answers = [i for i in said if i in asked] or [i for i in said if self.history[i][-1:] == [history[position - 1]]]
         self.answered.update(answers)
+        self._answers[family, self._prefix[call.id][position]] = answers
         return answers or (said if self._telling(history[position]) else []) or asked
 
     def _asked_again(self, call: ModelCall) -> str | None:

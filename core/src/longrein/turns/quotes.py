@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from functools import cached_property
 
 from longrein.model import ModelCall
 from longrein.turns import messages as msg
@@ -35,28 +36,30 @@ class Quotes:
         users = [self._links.messages[n] for n in self._links.history[call.id] if msg.role(self._links.messages[n]) == "user"]
         return {source for user in users for block in msg.blocks(user) for source in self._said.get(msg.flat(block), ())}
 
-    def speakers(self, number: int) -> set[str]:
-        """Return the calls whose reply a message is or has within."""
-        return self._links.speakers.get(number, set()) | self.quoted.get(number, set())
+    def said_in(self, call: ModelCall) -> list[set[str]]:
+        """Return for each message of a request the other calls whose reply it is or has within."""
+        pairs = zip(self._links.said_in(call.id), self._links.heard[call.id], strict=True)
+        return [{*said, *self.quoted.get(number, ())} - {call.id} for said, number in pairs]
 
     def heard(self, call: ModelCall) -> set[str]:
         """Return the other calls whose replies, or the tool results they were given, stand in the request of `call`."""
-        numbers = self._links.heard[call.id]
-        said = {s for n in numbers for s in self.speakers(n)}
-        retold = {source for n in numbers for source in self.retold.get(n, ())}
+        retold = {source for n in self._links.heard[call.id] for source in self.retold.get(n, ())}
         given = {other.id for other in self._links.calls if not retold.isdisjoint(self._links.heard[other.id])} if retold else set()
-        return (said | given) - {call.id}
+        return set().union(*self.said_in(call), given) - {call.id}
 
-    def holders(self, call_id: str, *, results: bool) -> list[ModelCall]:
-        """Return the other calls whose request holds the reply of `call_id`, as a message or within one.
+    @cached_property
+    def holders(self) -> dict[str, list[ModelCall]]:
+        """By call the others whose request holds its reply, as a message or within one that is no tool result."""
+        holders: dict[str, list[ModelCall]] = defaultdict(list)
+        for call in self._links.calls:
+            for source in self.told(call):
+                holders[source].append(call)
+        return holders
 
-        Args:
-            results: whether tool results count.
-        """
-        numbers = {n for n, calls in self.quoted.items() if call_id in calls} | {self._links.reply[call_id]}
-        if not results:
-            numbers = {n for n in numbers if msg.role(self._links.messages[n]) != "tool"}
-        return [call for call in self._links.calls if call.id != call_id and not numbers.isdisjoint(self._links.heard[call.id])]
+    def told(self, call: ModelCall) -> set[str]:
+        """Return the other calls whose reply stands in the request of `call` other than in a tool result."""
+        messages = (self._links.messages[n] for n in self._links.heard[call.id])
+        return {s for said, message in zip(self.said_in(call), messages, strict=True) if msg.role(message) != "tool" for s in said}
 
     def _find(self) -> None:
         sayings = [(number, msg.flat(msg.text(self._links.messages[number]))) for number in self._quotable()]

@@ -90,8 +90,7 @@ class Roles:
     def _derived(self, conversation: int) -> bool:
         """Return whether a conversation was asked something that another one said."""
         members = self._members[conversation]
-        numbers = {n for call in members for n in self._links.heard[call.id] if msg.role(self._links.messages[n]) != "tool"}
-        said = {s for n in numbers for s in self._quotes.speakers(n)} | {s for call in members for s in self._quotes.sources(call)}
+        said = {s for call in members for s in self._quotes.sources(call) | self._quotes.told(call)}
         return any(self._links.conversation[source] != conversation for source in said)
 
     def _more(self) -> dict[int, str]:
@@ -124,7 +123,7 @@ class Roles:
         results = self._quotes.results.get(call.id, set())
         return any(
             self._links.conversation[other.id] in self.why and not results.isdisjoint(self._links.heard[other.id])
-            for other in (self._quotes.holders(call.id, results=True) if results else ())
+            for other in self._links.calls
         )
 
     def _n_used(self, conversation: int) -> int:
