@@ -128,12 +128,13 @@ class TrainConfig:
     group_size: int = field(default=8, validator=validators.ge(2))
     """Rollouts of one (task, agent) that are compared."""
     rollouts_per_step: int = field(default=16, validator=positive)
+    """Training rows of one optimizer step; a rollout gives one, or more where its history was rewritten."""
     learning_rate: float = field(default=3e-4, validator=positive)
     max_staleness: int = field(default=4, validator=validators.ge(1))
     """Policy versions a row may lag behind at the loss."""
     weighting: Literal["token", "rollout"] = "token"
     token_budget: int | None = None
-    """Longest row, and tokens of one forward pass; default from the model's length."""
+    """Longest row in tokens (longer ones are discarded); default from the policy server's max_model_len."""
     save_steps: int = field(default=10, validator=positive)
     dtype: Literal["float32", "bfloat16"] = "float32"
     sync_timeout_s: float = field(default=120.0, validator=positive)

@@ -1,6 +1,8 @@
 """Real AsyncGRPOTrainer steps on the CPU, against the real policy server; only the agents are fake (fake_child.py)."""
 
 import json
+import os
+import subprocess
 import sys
 import tempfile
 import textwrap
@@ -10,9 +12,9 @@ import psutil
 import pytest
 
 from longrein.config import from_mapping
-from longrein.errors import ConfigError, RunStopped, ServeError
+from longrein.errors import ConfigError, RunStopped
 from longrein.plugins import PluginHost
-from longrein.serve.process import ServerProcess
+from longrein.serve.process import ControlClient, ServerProcess
 from longrein.training import state as states
 from longrein.training import train, worker
 
@@ -195,18 +197,6 @@ def test_tasks_that_are_also_trained_on_are_refused(trains):
         trains("eval.taskset={name='numbers', options={first=2}}")
 
 
-def test_other_weights_are_found(trains, monkeypatch):
-    from longrein.serve import weights
-    from longrein.training import transfer
-
-    def scaled(named, folder, version):
-        return weights.write_weights(((name, tensor * 1.2) for name, tensor in named), folder, version)
-
-    monkeypatch.setattr(transfer, "write_weights", scaled)
-    with pytest.raises(ServeError, match=r"canary failed after the sync of version 1: .* does not serve these weights"):
-        trains()
-
-
 def test_ctrl_c_leaves_a_readable_folder_and_nothing_else(trains, tmp_path):
     def interrupt(line):
         if line.startswith("step 1/"):
@@ -215,3 +205,39 @@ def test_ctrl_c_leaves_a_readable_folder_and_nothing_else(trains, tmp_path):
     with pytest.raises(KeyboardInterrupt):
         trains(log=interrupt)
     assert lines(tmp_path / "run", "rollouts.jsonl")
+    with pytest.raises(ConfigError, match="holds a run already; choose another --out, or --resume"):
+        trains()
+
+
+TRAIN = """
+import json, sys
+from pathlib import Path
+from longrein.config import from_mapping
+from longrein.plugins import PluginHost
+from longrein.training import train, worker
+
+worker.CHILD = (sys.executable, sys.argv[1])
+host = PluginHost.load(["./numbers.py"], folder=Path(sys.argv[3]))
+train(from_mapping(json.loads(sys.argv[2])), host=host, log=lambda line: print(line, file=sys.stderr, flush=True))
+"""
+
+
+def test_a_killed_trainer_leaves_no_process_and_no_folder(tmp_path, model):
+    """kill -9 to the trainer: the engine process and the server end by themselves and remove what was lying about."""
+    (tmp_path / "numbers.py").write_text(textwrap.dedent(PLUGIN))
+    short = Path(tempfile.mkdtemp(prefix="lrt", dir="/tmp"))
+    values = settings(tmp_path, model)
+    values["train"]["max_steps"] = 1000
+    command = [sys.executable, "-c", TRAIN, FAKE, json.dumps(values), str(tmp_path)]
+    with subprocess.Popen(command, env={**os.environ, "TMPDIR": str(short)}, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        next(line for line in process.stderr if line.startswith("step 1/"))
+        children = psutil.Process(process.pid).children(recursive=True)
+        weights = Path(ControlClient(next(short.glob("lr-*/control.sock"))).status()["weights"])
+        assert weights.is_dir()
+        process.kill()
+    assert len(children) == 2
+    assert psutil.wait_procs(children, timeout=60)[1] == []
+    assert not weights.exists()
+    assert not list(short.iterdir())
+    short.rmdir()

@@ -38,6 +38,7 @@ def tree_attention(
     Returns:
         (1, tokens, heads, size), and None for the weights.
     """
+    query, key = query.to(value.dtype), key.to(value.dtype)  # norms of queries and keys leave mixed precision
     ends_q, ends_k = tree_cu_seqlens_q.tolist(), tree_cu_seqlens_k.tolist()
     parts = []
     for q0, q1, k0, k1 in zip(ends_q[:-1], ends_q[1:], ends_k[:-1], ends_k[1:], strict=True):

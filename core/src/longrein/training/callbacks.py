@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from transformers import TrainerCallback
 from longrein.config import Config
 from longrein.errors import ServeError
 from longrein.rollout.record import RunRecorder
-from longrein.rollout.summary import Cell
+from longrein.rollout.summary import Cell, rate
 from longrein.training import state as states
 from longrein.training.canary import Canary, Reply
 from longrein.training.state import TrainState
@@ -88,6 +88,7 @@ class LongreinCallback(TrainerCallback):  # type: ignore[misc]
             if self._worker:
                 self._log(f"evaluating at step {step}")
                 self.evals[phase] = self._worker.evaluate(phase)
+                self._log(f"evaluated at step {step}: {_rates(self.evals[phase])}")
             self._trainer.accelerator.wait_for_everyone()
 
     def _check_sync(self) -> None:
@@ -116,6 +117,12 @@ class LongreinCallback(TrainerCallback):  # type: ignore[misc]
         yield
         if self._worker:
             self._worker.metrics_queue.put({key: time.perf_counter() - began})
+
+
+def _rates(cells: Sequence[Cell]) -> str:
+    agents = dict.fromkeys(cell.agent for cell in cells)
+    rates = {agent: rate(cell for cell in cells if cell.agent == agent) for agent in agents}
+    return ", ".join(f"{agent} passed {figures['pass_rate'] or 0:.3f} of {figures['n']}" for agent, figures in rates.items())
 
 
 def _step_line(step: int, steps: int, numbers: Mapping[str, float]) -> str:

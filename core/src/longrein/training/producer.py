@@ -173,6 +173,8 @@ class Producer:
         assert self._eval is not None
         phase, n_rollouts, cells = self._eval
         cells.append(Cell.of(rollout))
+        if len(cells) % max(1, n_rollouts // 4) == 0:
+            self._send(Note(f"evaluation: {len(cells)} of {n_rollouts} rollouts"))
         if len(cells) == n_rollouts:
             self._eval = None
             self._send(EvalDone(phase, tuple(cells)))

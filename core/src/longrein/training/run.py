@@ -73,7 +73,7 @@ def train(config: Config, *, host: PluginHost | None = None, resume: Path | None
     # Trackers greet on standard output, which is for results.
     with _terminate_interrupts(), settings.no_bars(), redirect_stdout(sys.stderr), ExitStack() as stack:
         rank, processes = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
-        config, model, endpoint, parts = _prepare(config, host, folder, state, stack, main=rank == 0, log=log)
+        config, model, endpoint, parts = _prepare(config, host, folder, state, stack, main=rank == 0, resumed=resume is not None, log=log)
         trainer = _make_trainer(config, str(checkpoint or model), folder, parts, processes)
         trainer.model_version = state.version
         canary = Canary(endpoint, dtype=config.train.dtype, temperature=config.train.sampling.temperature)
@@ -95,7 +95,7 @@ def _folder(config: Config, resume: Path | None) -> tuple[Path, Path | None]:
 
 
 def _prepare(
-    config: Config, host: PluginHost, folder: Path, state: TrainState, stack: ExitStack, *, main: bool, log: Log
+    config: Config, host: PluginHost, folder: Path, state: TrainState, stack: ExitStack, *, main: bool, resumed: bool, log: Log
 ) -> tuple[Config, str, PolicyEndpoint, _Parts]:
     """Start the engine process and the policy server; everything started ends with `stack`."""
     if not main:
@@ -104,7 +104,7 @@ def _prepare(
         return config, model, PolicyEndpoint(url="", model=model), _Parts()  # only the main process asks the server
     runtime = Path(tempfile.mkdtemp(prefix="lr-"))  # short: unix socket paths end at 107 bytes
     stack.callback(shutil.rmtree, runtime, ignore_errors=True)
-    recorder = RunRecorder(folder, exist_ok=state.step > 0 or (folder / "starts").exists())
+    recorder = RunRecorder(folder, exist_ok=resumed)
     wants = config.train
     buffer = RowBuffer(state, rows_per_step=wants.rollouts_per_step, max_staleness=wants.max_staleness, max_steps=wants.max_steps)
     worker = RolloutWorker(Launch(config, host.folder, folder, next_block(folder), (runtime,)), state, buffer, log=log)
@@ -128,6 +128,8 @@ def _prepare(
 def _model(config: Config, host: PluginHost, log: Log) -> tuple[str, int | None]:
     """Return what the trainer loads, and its length where that is known without a server."""
     if not config.serves_policy:
+        if config.policy.model == "practice":
+            raise ConfigError("[policy] url is set, so [policy] model must name the model that is served there (a hub id or a folder)")
         return config.policy.model, config.policy.max_model_len
     folder = resolve_model(config, host, log=log)
     length = json.loads((folder / "config.json").read_text(encoding="utf-8")).get("max_position_embeddings")

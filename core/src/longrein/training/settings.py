@@ -29,7 +29,7 @@ OWNED: Mapping[str, str] = {
     "token_budget": "set [train] token_budget",
     "save_steps": "set [train] save_steps",
     "save_strategy": "set [train] save_steps",
-    "dtype": "set [train] dtype",
+    "bf16": "set [train] dtype", "fp16": "set [train] dtype",
     "report_to": "set [train] report_to",
     "weight_sync_timeout": "set [train] sync_timeout_s",
     "weight_sync_steps": "longrein syncs and checks the weights after every step",
@@ -109,7 +109,8 @@ def make_args(config: Config, *, run_folder: Path, processes: int) -> AsyncGRPOC
         "num_generations": train.group_size, "per_device_train_batch_size": per_device,
         "gradient_accumulation_steps": train.rollouts_per_step // (per_device * processes), "learning_rate": train.learning_rate,
         "max_staleness": train.max_staleness, "token_budget": 0, "save_strategy": "steps", "save_steps": train.save_steps,
-        "dtype": train.dtype, "bf16": train.dtype == "bfloat16", "report_to": list(train.report_to) or "none",
+        # Weights stay in float32 unless [train.trl] dtype says otherwise: bfloat16 would round small updates away.
+        "dtype": "float32", "bf16": train.dtype == "bfloat16", "report_to": list(train.report_to) or "none",
         "weight_sync_timeout": int(train.sync_timeout_s), "temperature": train.sampling.temperature, "use_cpu": not on_gpu,
         "gradient_checkpointing": on_gpu, "disable_tqdm": True, "logging_steps": 1, "dataloader_pin_memory": on_gpu,
         "project": "longrein",

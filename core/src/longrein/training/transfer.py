@@ -11,7 +11,7 @@ from longrein.serve.weights import write_weights
 if TYPE_CHECKING:
     import torch
 
-    from longrein.serve.control import ControlClient
+    from longrein.serve.process import ControlClient
 
 
 class FileTransfer:
