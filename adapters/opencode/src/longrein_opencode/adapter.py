@@ -19,7 +19,7 @@ KINDS: Mapping[str, ActionKind] = {
 ASIDES = {
     "You are a title generator.": "opencode's title call",
     "Summarize what was done in this conversation.": "opencode's session summary",
-    "You are an anchored context summarization assistant": "opencode's compaction summary",
+    "You are a context summarization agent.": "opencode's compaction summary",
 }
 """How the system prompts of opencode's own small agents begin."""
 DENIED = ("question", "webfetch", "websearch", "codesearch")
@@ -51,10 +51,11 @@ class Opencode(AgentAdapter):
         program = str(session.toolchain.program) if session.toolchain else "opencode"
         title = ["--title", "task"] if self.options.title else []
         return LaunchPlan(
-            argv=[program, "run", "--format", "json", *title, session.task.prompt],
+            argv=[program, "run", "--format", "json", *title, *_message(session.task.prompt)],
             env={
                 "OPENCODE_DISABLE_AUTOUPDATE": "1", "OPENCODE_DISABLE_MODELS_FETCH": "1", "OPENCODE_DISABLE_LSP_DOWNLOAD": "1",
                 "OPENCODE_DISABLE_DEFAULT_PLUGINS": "1", "OPENCODE_DISABLE_CLAUDE_CODE": "1", "OPENCODE_DISABLE_SHARE": "1",
+                "OPENCODE_DISABLE_PROJECT_CONFIG": "1", "OPENCODE_EXPERIMENTAL_DISABLE_FILEWATCHER": "1",
             },
             files={f"{session.home}/.config/opencode/opencode.json": json.dumps(self._config(session), indent=1)},
         )
@@ -70,20 +71,29 @@ class Opencode(AgentAdapter):
                 "models": {session.model: {"name": session.model, "tool_call": True,
                                            "limit": {"context": context, "output": min(self.options.output, context // 2)}}},
             }},
-            "permission": {"*": "allow", **{tool: "deny" for tool in DENIED}},
+            "permission": {"*": "allow", **dict.fromkeys(DENIED, "deny")},
             "autoupdate": False, "share": "disabled", "snapshot": False, "lsp": False, "formatter": False,
         }
 
     def classify(self, turn: Turn, trajectory: Trajectory) -> TurnLabel | None:
         """Return aux for the calls opencode makes for itself: they are known by their system prompt."""
-        if turn.call.tools_key is not None:
-            return None
         system = next((_text(message) for message in trajectory.messages(turn.call.id) if message["role"] == "system"), "")
         return next((TurnLabel("aux", reason) for start, reason in ASIDES.items() if system.startswith(start)), None)
 
     def actions(self, result: SessionResult) -> Sequence[Action]:
         """Return the tool calls of the replies, in order."""
-        return [_action(call["function"]) for turn in result.trajectory if turn.call.delivered for call in turn.call.reply.get("tool_calls") or ()]
+        delivered = (turn.call.reply for turn in result.trajectory if turn.call.delivered)
+        return [_action(call["function"]) for reply in delivered for call in reply.get("tool_calls") or ()]
+
+
+def _message(prompt: str) -> list[str]:
+    """Return the arguments that make opencode send exactly `prompt`.
+
+    It puts an argument with a space in quotes, escapes quotes within, and joins arguments with spaces: hence one for each word. As
+    positionals, words like 5 would become numbers and end it; as options, words in quotes lose one pair.
+    """
+    words = (f'"{word}"' if word and word[0] == word[-1] and word[0] in "\"'" else word for word in prompt.split(" "))
+    return [f"--message={word}" for word in words]
 
 
 def _action(function: Mapping[str, Any]) -> Action:

@@ -70,9 +70,10 @@ class BubblewrapSandbox(Sandbox):
                 *_toolchain(toolchain), "--remount-ro", "/", "--chdir", str(WORK),
                 str(interpreter()), "-I", "-S", str(OWN / "init.py"),
             ]
-            init = {"argv": list(plan.argv), "workdir": str(WORK), "subreaper": False, "remove": None,
+            init = {"argv": list(plan.argv), "workdir": str(WORK), "remove": None,
                     "relay_port": PORT, "relay_socket": str(OWN / "policy")}
-            tree = await start_tree(argv, init, env=environment(plan, HOME, OWN / "bin", PurePosixPath("/tmp")), limits=self.limits, kill_head=True)
+            env = environment(plan, HOME, OWN / "bin", PurePosixPath("/tmp"))
+            tree = await start_tree(argv, init, env=env, limits=self.limits, kill_head=True)
         except BaseException:
             remove(folder)
             raise
@@ -103,8 +104,10 @@ def environment(plan: LaunchPlan, home: PurePosixPath, programs: PurePosixPath, 
 def _system(etc: Path) -> list[str]:
     """Return the bwrap arguments that every session shares; `etc` is filled with the constant identity files."""
     etc.mkdir(exist_ok=True)
-    arguments = ["--unshare-all", "--unshare-user", "--die-with-parent", "--new-session", "--hostname", "longrein", "--uid", "1000", "--gid", "1000"]
-    arguments += ["--cap-drop", "ALL", "--ro-bind", "/usr", "/usr"]
+    arguments = [
+        "--unshare-all", "--unshare-user", "--as-pid-1", "--die-with-parent", "--new-session", "--hostname", "longrein",
+        "--uid", "1000", "--gid", "1000", "--cap-drop", "ALL", "--ro-bind", "/usr", "/usr",
+    ]
     for name in ("/bin", "/sbin", *sorted(str(path) for path in Path("/").glob("lib*"))):
         path = Path(name)
         if path.is_symlink():

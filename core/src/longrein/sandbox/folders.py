@@ -75,7 +75,7 @@ def _regular_files(folder: Path) -> list[tuple[int, str]]:
 def _read(path: Path, budget: int) -> bytes | None:
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-        with open(descriptor, "rb") as file:
+        with os.fdopen(descriptor, "rb") as file:
             content = file.read(budget + 1) if stat.S_ISREG(os.fstat(descriptor).st_mode) else None
     except OSError:
         return None

@@ -1,9 +1,13 @@
-"""The first process of a session: `python -I -S init.py JSON`, standard library only, few imports (it starts with every session).
+# ruff: noqa: PTH123, PTH208 - pathlib costs 15 ms at every start
+"""The first process of a session: `python -I -S init.py JSON`, standard library only and few imports, for it starts with each.
 
 It relays loopback to the capture socket (bubblewrap), sets the limits, starts the agent, watches the process tree, and
-ends it when the agent exits, when a limit of the whole tree is passed, or when standard input, the engine's lifeline,
-ends. Descriptor `ready_fd` carries "ready" once the agent runs, or a line that says why it does not.
+ends it when the agent exits, when the tree passes a limit, or when standard input, the engine's lifeline, ends.
+Descriptor `ready_fd` carries "ready" once the agent runs, or a line that says why it does not. In bubblewrap this is
+process 1 of its namespace and takes all with it; elsewhere it is a child subreaper: orphans of the tree come to it.
 """
+
+from __future__ import annotations
 
 import json
 import os
@@ -14,42 +18,46 @@ import sys
 import threading
 import time
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, NoReturn
+
 MIB = 1 << 20
-LIMIT_EXIT = 250  # told apart from the agent's own codes by the line on standard error
+ENDED_BY_LIMIT = 250
 WATCH_S = 0.5
 
+_ending = threading.Lock()
 
-def main():
+
+def main() -> None:
+    """Run one session to its end."""
     plan = json.loads(sys.argv[1])
-    if plan["subreaper"]:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if os.getpid() != 1:
         become_subreaper()
     if plan["relay_socket"]:
         listen(plan["relay_port"], plan["relay_socket"])
     agent = start(plan)
-    threading.Thread(target=follow_engine, args=(plan,), daemon=True).start()
-    threading.Thread(target=watch, args=(plan,), daemon=True).start()
-    code = reap(agent)
-    finish(plan, code)
+    for thread in (follow_engine, watch):
+        threading.Thread(target=thread, args=(plan,), daemon=True).start()
+    finish(reap(agent))
 
 
-def become_subreaper():
+def become_subreaper() -> None:
+    """Let orphans of the tree come to this process."""
     import ctypes  # 10 ms that bubblewrap sessions save
 
     pr_set_child_subreaper = 36
     ctypes.CDLL(None).prctl(pr_set_child_subreaper, 1, 0, 0, 0)
 
 
-def start(plan):
-    """Fork and exec the agent, and say on `ready_fd` how it went."""
+def start(plan: dict[str, Any]) -> int:
+    """Fork and exec the agent, say on `ready_fd` how it went, return its pid."""
     failed, failure = os.pipe()  # closed by a successful exec
     agent = os.fork()
     if not agent:
         try:
-            os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-            os.setsid()
-            set_limits(plan)
-            os.chdir(plan["workdir"])
-            os.execvp(plan["argv"][0], plan["argv"])
+            become_agent(plan)
         except (OSError, ValueError) as error:
             os.write(failure, f"cannot start {plan['argv'][0]}: {error}".encode())
         finally:
@@ -61,28 +69,53 @@ def start(plan):
     return agent
 
 
-def set_limits(plan):
-    """Per-process limits. Not RLIMIT_AS: JavaScript engines reserve far more address space than they use."""
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    resource.setrlimit(resource.RLIMIT_FSIZE, (plan["file_size_mb"] * MIB,) * 2)
-    resource.setrlimit(resource.RLIMIT_DATA, (plan["memory_mb"] * MIB,) * 2)
+def become_agent(plan: dict[str, Any]) -> None:
+    """Replace this process, a fresh fork, by the agent."""
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    os.setsid()
+    for ignored in (signal.SIGINT, signal.SIGPIPE, signal.SIGXFSZ):
+        signal.signal(ignored, signal.SIG_DFL)
+    # Not RLIMIT_AS: JavaScript engines reserve far more address space than they use.
+    for kind, limit in ((resource.RLIMIT_CORE, 0), (resource.RLIMIT_FSIZE, plan["file_size_mb"] * MIB),
+                        (resource.RLIMIT_DATA, plan["memory_mb"] * MIB)):
+        resource.setrlimit(kind, (limit, limit))
+    os.chdir(plan["workdir"])
+    os.execvp(plan["argv"][0], plan["argv"])
 
 
-def watch(plan):
+def reap(agent: int) -> int:
+    """Reap every child until the agent ends; return its exit code, 128 + n for signal n."""
+    while True:
+        try:
+            pid, status = os.wait()
+        except ChildProcessError:  # another thread ends the session and was faster
+            return ENDED_BY_LIMIT
+        if pid == agent:
+            code = os.waitstatus_to_exitcode(status)
+            return code if code >= 0 else 128 - code
+
+
+def follow_engine(plan: dict[str, Any]) -> None:
+    """End the session when the engine says so, or dies, which ends the input without a word; then its folder is removed here."""
+    said = os.read(0, 4)
+    finish(128 + signal.SIGKILL, remove=None if said else plan["remove"])
+
+
+def watch(plan: dict[str, Any]) -> None:
     """End the session when the tree as a whole has too many processes or too much memory."""
     page = os.sysconf("SC_PAGE_SIZE")
     while True:
         time.sleep(WATCH_S)
-        pids = descendants(plan["subreaper"])
-        used = sum(resident_pages(pid) for pid in pids) * page // MIB
-        for name, value, limit in (("processes", len(pids), plan["max_processes"]), ("MiB of memory", used, plan["memory_mb"])):
+        pids = descendants()
+        used = sum(private_pages(pid) for pid in pids) * page // MIB
+        for what, value, limit in (("processes", len(pids), plan["max_processes"]), ("MiB of memory", used, plan["memory_mb"])):
             if value > limit:
-                os.write(2, f"\nlongrein: session ended: {value} {name}, limit {limit}\n".encode())
-                finish(plan, LIMIT_EXIT)
+                os.write(2, f"\nlongrein: session ended: {value} {what}, limit {limit}\n".encode())
+                finish(ENDED_BY_LIMIT)
 
 
-def descendants(subreaper):
-    """Return the pids below this process; orphans come to it, or stand with it in a pid namespace of their own."""
+def descendants() -> set[int]:
+    """Return the pids below this process."""
     parents = {}
     for entry in os.listdir("/proc"):
         if entry.isdigit():
@@ -91,75 +124,53 @@ def descendants(subreaper):
                     parents[int(entry)] = int(stat.read().rpartition(b")")[2].split()[1])
             except OSError:
                 continue  # ended meanwhile
-    if not subreaper:
-        return set(parents) - {1, os.getpid()}
-    found, new = set(), {os.getpid()}
+    found: set[int] = set()
+    new = {os.getpid()}
     while new:
         new = {pid for pid, parent in parents.items() if parent in new}
         found |= new
     return found
 
 
-def resident_pages(pid):
+def private_pages(pid: int) -> int:
+    """Return the resident pages of a process that it shares with no file."""
     try:
         with open(f"/proc/{pid}/statm", "rb") as statm:
-            fields = statm.read().split()
-            return int(fields[1]) - int(fields[2])
-    except (OSError, IndexError):
+            _, resident, shared, *_ = statm.read().split()
+    except (OSError, ValueError):
         return 0
+    return int(resident) - int(shared)
 
 
-def follow_engine(plan):
-    """Return never: end the session when the engine says "stop", or dies, which is an end of input without it."""
-    said = os.read(0, 4)
-    finish(plan, 128 + signal.SIGKILL, abandoned=not said)
-
-
-def reap(agent):
-    """Reap every child until the agent ends; return its exit code, 128 + n for signal n."""
-    while True:
-        try:
-            pid, status = os.wait()
-        except ChildProcessError:  # another thread is ending the session and was faster
-            return LIMIT_EXIT
-        if pid == agent:
-            code = os.waitstatus_to_exitcode(status)
-            return code if code >= 0 else 128 - code
-
-
-_ending = threading.Lock()
-
-
-def finish(plan, code, abandoned=False):
-    """Kill what is left of the tree and exit; called once, by whichever thread comes first."""
+def finish(code: int, *, remove: str | None = None) -> NoReturn:
+    """Kill what is left of the tree, remove a folder if told so, and exit; the first caller decides."""
     _ending.acquire()
-    if plan["subreaper"]:
-        kill_tree()
-        if abandoned:
-            import shutil
+    kill_tree()
+    if remove:
+        import shutil
 
-            shutil.rmtree(plan["remove"], ignore_errors=True)
+        shutil.rmtree(remove, ignore_errors=True)
     os._exit(code)
 
 
-def kill_tree():
+def kill_tree() -> None:
     """Kill descendants until there are none; stopped first, so that none forks in between."""
-    while pids := descendants(True):
+    while pids := descendants():
         for sig in (signal.SIGSTOP, signal.SIGKILL):
             for pid in pids:
                 try:
                     os.kill(pid, sig)
                 except OSError:
-                    pass
+                    continue  # ended meanwhile
         try:
             while os.waitpid(-1, os.WNOHANG)[0]:
                 pass
         except ChildProcessError:
             pass
-        time.sleep(0.005)
+        time.sleep(0.002)
 
 
-def listen(port, path):
+def listen(port: int, path: str) -> None:
     """Accept on loopback and forward each connection to the unix socket."""
     server = socket.socket()
     server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -168,7 +179,8 @@ def listen(port, path):
     threading.Thread(target=accept, args=(server, path), daemon=True).start()
 
 
-def accept(server, path):
+def accept(server: socket.socket, path: str) -> None:
+    """Connect each client to the capture socket."""
     while True:
         inner, _ = server.accept()
         outer = socket.socket(socket.AF_UNIX)
@@ -181,18 +193,18 @@ def accept(server, path):
             threading.Thread(target=pump, args=pair, daemon=True).start()
 
 
-def pump(source, target):
+def pump(source: socket.socket, target: socket.socket) -> None:
+    """Copy one direction; when it breaks, both sides must notice, or a dead client would look alive to the engine."""
     try:
         while data := source.recv(65536):
             target.sendall(data)
         target.shutdown(socket.SHUT_WR)
     except OSError:
-        # One side has gone: the other must notice, or a dead client would look alive to the engine.
         for side in (source, target):
             try:
                 side.shutdown(socket.SHUT_RDWR)
             except OSError:
-                pass
+                continue
 
 
 if __name__ == "__main__":

@@ -56,7 +56,9 @@ class Tree:
         return bytes(kept[-limit:])
 
 
-async def start_tree(argv: Sequence[str], init: Mapping[str, Any], *, env: Mapping[str, str], limits: SandboxLimits, kill_head: bool) -> Tree:
+async def start_tree(
+    argv: Sequence[str], init: Mapping[str, Any], *, env: Mapping[str, str], limits: SandboxLimits, kill_head: bool
+) -> Tree:
     """Start `argv` + [init.py's plan] and wait until the agent runs.
 
     Args:
@@ -119,7 +121,8 @@ def running(tree: Tree, *, workspace: Path, record: Mapping[str, Any], clean_up:
 
 async def _follow(tree: Tree, workspace: Path, record: dict[str, Any], clean_up: Callable[[], None]) -> ProcessResult:
     process = tree.process
-    assert process.stdout is not None and process.stderr is not None
+    assert process.stdout is not None
+    assert process.stderr is not None
     try:
         stdout, stderr, _ = await asyncio.gather(tree.tail(process.stdout), tree.tail(process.stderr), process.wait())
         files, skipped = await asyncio.to_thread(collect, workspace, tree.limits.workspace_mb)

@@ -64,8 +64,8 @@ def _npm(name: str, spec: ToolchainSpec, folder: Path, log: Log) -> InstalledToo
         raise MissingError(f"agent {name} needs Node.js with npm: install it (https://nodejs.org, or your package manager), then run "
                            f"`longrein agents install {name}` again")
     log(f"{name}: npm install {spec.package}@{spec.version}")
-    command = [npm, "install", "--prefix", str(folder), "--ignore-scripts", "--no-audit", "--no-fund", "--save-exact", f"{spec.package}@{spec.version}"]
-    _run(command, name, cwd=folder)
+    options = ["--ignore-scripts", "--no-audit", "--no-fund", "--save-exact"]
+    _run([npm, "install", "--prefix", str(folder), *options, f"{spec.package}@{spec.version}"], name, cwd=folder)
     program = _native(folder, spec) or folder / "node_modules" / ".bin" / spec.program
     version = _run([str(program), "--version"], name, cwd=folder).strip().splitlines()
     if not version:
@@ -90,8 +90,7 @@ def _venv(name: str, spec: ToolchainSpec, folder: Path, log: Log) -> InstalledTo
     program = folder / "bin" / spec.program
     if not program.exists():
         raise MissingError(f"agent {name}: {spec.package} {spec.version} has no program {spec.program}")
-    binds = () if prefix.is_relative_to("/usr") else (prefix,)
-    return InstalledToolchain(name, spec.version, folder, PurePosixPath(program), binds)
+    return InstalledToolchain(name, spec.version, folder, PurePosixPath(program), _unless_system(prefix))
 
 
 def _python(name: str, spec: ToolchainSpec) -> tuple[str, Path]:
@@ -109,24 +108,25 @@ def _python(name: str, spec: ToolchainSpec) -> tuple[str, Path]:
 def _from_path(name: str, spec: ToolchainSpec) -> InstalledToolchain:
     """Return the program on PATH; what a sandbox binds is the folder that its real file stands in."""
     program = shutil.which(spec.program)
-    if program is None:
-        raise MissingError(f"agent {name}: no {spec.program} on PATH; without --system, `longrein agents install {name}` installs {spec.version}")
-    version = _works([program, "--version"])
-    if not version:
-        raise MissingError(f"agent {name}: {program} --version does not run; without --system, `longrein agents install {name}` installs {spec.version}")
+    version = _works([program, "--version"]) if program else None
+    if program is None or not version:
+        trouble = f"{program} --version does not run" if program else f"no {spec.program} on PATH"
+        raise MissingError(f"agent {name}: {trouble}; `longrein agents install {name}` without --system installs {spec.version}")
     real = Path(program).resolve()
-    prefix = real.parent.parent if real.parent.name == "bin" else real.parent
-    binds = _interpreter_prefix(real) if spec.kind == "venv" else ()
-    return InstalledToolchain(name, version.split()[-1], prefix, PurePosixPath(real), binds)
+    folder = real.parent.parent if real.parent.name == "bin" else real.parent
+    binds: tuple[Path, ...] = ()
+    if spec.kind == "venv":
+        prefix = _works([str(real.with_name("python")), "-c", "import sys; print(sys.base_prefix)"])
+        if prefix is None:
+            raise MissingError(f"agent {name}: {real} does not stand in a venv of its own; "
+                               f"`longrein agents install {name}` without --system makes one")
+        binds = _unless_system(Path(prefix.strip()))
+    return InstalledToolchain(name, version.split()[-1], folder, PurePosixPath(real), binds)
 
 
-def _interpreter_prefix(program: Path) -> tuple[Path, ...]:
-    """Return the base prefix of the interpreter named in a Python program's first line, unless every sandbox has it."""
-    with program.open("rb") as file:
-        first = file.readline(500).decode(errors="replace").strip()
-    answer = _works([first.removeprefix("#!").strip(), "-c", "import sys; print(sys.base_prefix)"]) if first.startswith("#!/") else None
-    prefix = Path(answer.strip()) if answer else None
-    return (prefix,) if prefix and not prefix.is_relative_to("/usr") else ()
+def _unless_system(prefix: Path) -> tuple[Path, ...]:
+    """Return what to bind for an interpreter's base prefix; every sandbox has /usr."""
+    return () if prefix.is_relative_to("/usr") else (prefix,)
 
 
 def _works(command: Sequence[str]) -> str | None:
@@ -144,5 +144,6 @@ def _run(command: Sequence[str], name: str, *, cwd: Path, check: bool = True) ->
     done = subprocess.run(command, cwd=cwd, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
     if check and done.returncode:
         said = (done.stderr.strip() or done.stdout.strip())[-800:]
-        raise MissingError(f"agent {name}: `{' '.join(command)}` failed ({done.returncode}): {said}\nMend that and run `longrein agents install {name}` again")
+        raise MissingError(f"agent {name}: `{' '.join(command)}` failed ({done.returncode}): {said}\n"
+                           f"Mend that and run `longrein agents install {name}` again")
     return done.stdout

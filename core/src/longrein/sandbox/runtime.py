@@ -1,0 +1,29 @@
+"""The short private folder of a run: sockets and session folders, gone with the run however the run ends."""
+
+from __future__ import annotations
+
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+JANITOR = """trap '' INT TERM HUP; cat >/dev/null
+for i in 1 2 3 4 5 6 7 8; do chmod -R u+rwX -- "$1"; rm -rf -- "$1" && break; sleep 0.2; done 2>/dev/null"""
+"""Waits for the end of its input, which comes when the engine ends or is killed. Sessions may still be dying: it tries more than once."""
+
+
+@contextmanager
+def runtime_folder() -> Iterator[Path]:
+    """Yield a new folder below the system's temporary one, short enough for unix sockets (107 bytes), removed by a process of its own."""
+    folder = Path(tempfile.mkdtemp(prefix="lr-"))
+    janitor = subprocess.Popen(
+        ["sh", "-c", JANITOR, "longrein-janitor", str(folder)], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        cwd="/", start_new_session=True,
+    )
+    assert janitor.stdin is not None
+    try:
+        yield folder
+    finally:
+        janitor.stdin.close()
+        janitor.wait()
