@@ -22,6 +22,7 @@ def call(index: int, **changes: object) -> ModelCall:
 
 
 REPLY, ERROR = call(0), call(1, error="HTTP 500", sampled_ids=[], logprobs=[])
+CANCELLED = call(1, error="cancelled: the session was closed", sampled_ids=[], logprobs=[], delivered=False)
 BAD = call(0, problem="engine reported 30 tokens and returned 6")
 
 
@@ -47,6 +48,8 @@ BAD = call(0, problem="engine reported 30 tokens and returned 6")
         ("completed", True, Ending("exit", 0, [BAD], True, needs_tokens=False)),
         ("completed", True, Ending("exit", 0, [BAD, call(1)], True)),
         ("completed", True, Ending("exit", 0, [ERROR, call(2)], True)),
+        ("timeout", True, Ending("timeout", None, [REPLY, CANCELLED], True)),
+        ("timeout", False, Ending("timeout", None, [CANCELLED], True)),
     ],
 )
 def test_outcome(kind: str, graded: bool, end: Ending) -> None:

@@ -69,6 +69,13 @@ def turns(
         show_table(
             ("label", "reason", "decided by", "turns", "tokens"),
             [(row.label, row.reason, row.decided_by, row.turns, row.tokens) for row in agent.rows],
-            title=agent.agent,
+            title=f"{agent.agent}: {agent.turns} turns, {agent.unlabelled} unlabelled, {agent.truncated} cut by length",
         )
+        if agent.transitions:
+            show_table(
+                ("transition", "calls", "tokens"), [(kind, n, agent.transition_tokens.get(kind)) for kind, n in agent.transitions.items()]
+            )
+        shown = [(row.label, example.call_id, example.asked, example.replied) for row in agent.rows for example in row.examples]
+        if shown:
+            show_table(("label", "call", "asked", "replied"), shown)
     say(f"next: longrein turns {folder} --json")

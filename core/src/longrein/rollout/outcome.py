@@ -29,13 +29,14 @@ class Ending:
 def decide_outcome(end: Ending) -> Outcome:
     """Return the outcome of a session; the first rule that holds decides."""
     replies = [call for call in end.calls if call.error is None]
-    errors = [call for call in end.calls if call.error is not None]
+    # A call cancelled because its client had gone is no error of the engine's.
+    errors = [call for call in end.calls if call.error is not None and call.delivered]
     acted = bool(replies) or not end.calls_model
     if end.ended_by == "reply_timeout":
         return Outcome("llm_error", "the policy server did not answer a request in time")
     if end.context_overflow:
         return Outcome("context_overflow", _error(errors) or "the prompt outgrew the model's context", acted=acted)
-    if errors and end.calls and end.calls[-1].error is not None:
+    if errors and max(errors, key=_index).index > max((call.index for call in replies), default=-1):
         return Outcome("llm_error", f"the last model call failed: {_error(errors)}")
     if end.budget_stop is not None:
         return Outcome("budget_exceeded", end.budget_stop, acted=acted)
@@ -50,6 +51,10 @@ def decide_outcome(end: Ending) -> Outcome:
     if end.needs_tokens and replies and all(call.problem for call in replies):
         return Outcome("capture_invalid", f"no reply can be trained: {replies[0].problem}")
     return Outcome("completed")
+
+
+def _index(call: ModelCall) -> int:
+    return call.index
 
 
 def _error(errors: Sequence[ModelCall]) -> str:

@@ -49,8 +49,9 @@ def score(rewards: Sequence[float | None]) -> GroupScore:
 def rollout_weights(n_trained: Mapping[str, int]) -> dict[str, float]:
     """Return the factor T_mean / T_r for each rollout, bounded to [1/8, 8].
 
-    TRL's loss is a mean over tokens, so a rollout with more trained tokens T_r pulls harder. With these factors every
-    rollout of a group contributes about the same, up to the bounds.
+    TRL's loss is a mean over tokens (as in DAPO, arXiv 2503.14476), so a rollout with more trained tokens T_r pulls
+    harder. With these factors it becomes (1/G) sum_r (1/T_r) sum_t loss, the mean by sequence of GRPO (DeepSeekMath,
+    arXiv 2402.03300, eq. 3), up to the bounds.
 
     Args:
         n_trained: trained tokens of each rollout that sends rows.
