@@ -6,7 +6,10 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
+import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -352,7 +355,7 @@ def test_planted_modules_do_not_reach_the_grader(grade: Grade, fn: str | None) -
     assert statuses(verdict) == ["passed"]
 
 
-@pytest.mark.parametrize("name", ["random", "json", "math", "collections", "ctypes", "marshal_", "select"])
+@pytest.mark.parametrize("name", ["random", "json", "collections", "ctypes"])
 def test_a_program_imports_its_own_module_before_a_standard_one(grade: Grade, name: str) -> None:
     verdict = grade(f"import {name}\nprint({name}.answer)", *[("", "42")] * 2, files={f"{name}.py": "answer = 42\n"})
     assert statuses(verdict) == ["passed"] * 2
@@ -472,11 +475,13 @@ print(libc.shmget(0x1234, 4096, 0o1666), libc.msgget(0x1234, 0o1666), libc.sysca
 def test_no_network_and_no_privilege(grade: Grade) -> None:
     program = """
 import os, socket
-print(os.getuid() != 0, open('/proc/self/status').read().split('CapEff:')[1].split()[0], [name for _, name in socket.if_nameindex()])
+print(os.getuid() != 0, open('/proc/self/status').read().split('CapEff:')[1].split()[0])
+try: socket.socket()
+except PermissionError: print('no sockets')
 try: open('/usr/x', 'w')
 except OSError as error: print(error.strerror)
 """
-    assert statuses(grade(program, ("", "True 0000000000000000 ['lo']\nRead-only file system"))) == ["passed"]
+    assert statuses(grade(program, ("", "True 0000000000000000\nno sockets\nRead-only file system"))) == ["passed"]
 
 
 # The grader itself --------------------------------------------------------------------------------------------------
@@ -558,3 +563,51 @@ verifier.grade({{"kind": "stdin", "fn_name": None, "compare": "lines", "cases": 
 
     assert select.select([watched], [], [], 10)[0] == [watched]
     os.close(watched)
+
+
+def test_several_grades_at_once_do_not_mix(verifier: DeepCoderVerifier, tmp_path: Path) -> None:
+    def one(number: int) -> list[str]:
+        workspace = tmp_path / str(number)
+        workspace.mkdir()
+        (workspace / "solution.py").write_text(f"open('mine', 'w').write('{number}')\nprint(int(input()) + {number})\n")
+        cases = [{"input": str(n), "output": str(n + number)} for n in range(4)] + [{"input": "0", "output": str(number + 1)}]
+        return statuses(verifier.grade({"kind": "stdin", "fn_name": None, "cases": cases, "compare": "lines"}, workspace))
+
+    with ThreadPoolExecutor(6) as pool:
+        assert list(pool.map(one, range(24))) == [["passed"] * 4 + ["wrong_answer"]] * 24
+
+
+def test_the_verdict_is_the_same_with_both_cores_busy(grade: Grade) -> None:
+    burners = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(2 * (os.cpu_count() or 1))]
+    try:
+        program = "import time\nwhile time.process_time() < 0.5: pass\nprint(1)"
+        verdict = grade(program, ("", "1"))
+        assert statuses(verdict) == ["passed"], verdict
+    finally:
+        for burner in burners:
+            burner.kill()
+            burner.wait()
+
+
+def test_hundreds_of_grades_leave_nothing_behind(tmp_path: Path) -> None:
+    def leftovers(server: int) -> tuple[int, int, list[str], int]:
+        """Open files of both processes, children, folders."""
+        children = Path(f"/proc/{server}/task/{server}/children").read_text().split()
+        folders = list(Path(tempfile.gettempdir()).glob("longrein-grade-*"))
+        return len(os.listdir("/proc/self/fd")), len(os.listdir(f"/proc/{server}/fd")), children, len(folders)
+
+    (tmp_path / "solution.py").write_text("import os\nif os.fork() == 0:\n    os.setsid()\n    while True: pass\nopen('x', 'w')\nprint(input())")
+    hidden = {"kind": "stdin", "fn_name": None, "cases": [{"input": "1", "output": "1"}], "compare": "lines"}
+    verifier = DeepCoderVerifier(DeepCoderVerifierOptions(**OPTIONS))
+    assert verifier.grade(hidden, tmp_path).status == "passed"
+    files_here, files_there, _, folders = leftovers(verifier.server_pid)
+    expected = (files_here, files_there, [], folders)
+    for _ in range(150):
+        assert verifier.grade(hidden, tmp_path).status == "passed"
+    deadline = time.monotonic() + 10
+    while leftovers(verifier.server_pid) != expected and time.monotonic() < deadline:
+        os.sched_yield()
+    assert leftovers(verifier.server_pid) == expected
+    pid = verifier.server_pid
+    verifier.close()
+    assert not Path(f"/proc/{pid}").exists()

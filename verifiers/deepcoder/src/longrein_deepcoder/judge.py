@@ -118,4 +118,6 @@ def _last_line(stderr: bytes) -> str:
 def _excerpt(text: bytes) -> str:
     """Return the start of untrusted bytes as printable text."""
     shown = text[:EXCERPT].decode("utf-8", "replace")
-    return "".join(c if c.isprintable() or c in "\n\t" else "\N{REPLACEMENT CHARACTER}" for c in shown) + ("..." if len(text) > EXCERPT else "")
+    if not shown.replace("\n", "").isprintable():
+        shown = "".join(letter if letter.isprintable() or letter in "\n\t" else "\N{REPLACEMENT CHARACTER}" for letter in shown)
+    return shown + ("..." if len(text) > EXCERPT else "")

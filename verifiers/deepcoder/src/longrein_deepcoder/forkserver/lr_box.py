@@ -6,7 +6,11 @@ import stat
 
 import lr_libc as libc
 
-WORK, TMP = "/box/work", "/box/tmp"
+BOX = "/box"
+TMP = f"{BOX}/tmp"
+SERVER = libc.CLONE_NEWNS | libc.CLONE_NEWNET | libc.CLONE_NEWIPC | libc.CLONE_NEWUTS
+PROGRAM = libc.CLONE_NEWUSER | libc.CLONE_NEWNS | libc.CLONE_NEWPID
+"""The other namespaces hold only what the system-call filter refuses."""
 SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc/alternatives", "/etc/ld.so.cache", "/etc/localtime")
 DEVICES = ("null", "zero", "full", "random", "urandom")
 NOBODY = 65534
@@ -17,19 +21,22 @@ ETC = {"passwd": f"user:x:{INSIDE_ID}:{INSIDE_ID}:user:/tmp:/bin/sh\n", "group":
 def enter_system(new: str, prefixes: list[str]) -> None:
     """Put this process before a read-only root, made at the empty folder `new`, of system folders and Python's `prefixes` only.
 
-    As root the process becomes an ordinary user afterwards: the kernel exempts root from the limit on processes.
+    Root becomes an ordinary user afterwards: the kernel exempts root from the limit on processes.
     """
-    root = os.geteuid() == 0
-    if root:
-        libc.unshare(libc.CLONE_NEWNS)
-    else:
-        _unshare_as_user(libc.CLONE_NEWNS, os.geteuid(), os.getegid())
+    uid, gid = os.geteuid(), os.getegid()
+    try:
+        libc.unshare(SERVER)
+        privileged = True
+    except PermissionError:
+        libc.unshare(SERVER | libc.CLONE_NEWUSER)
+        map_user(uid, gid)
+        privileged = False
     libc.mount("none", "/", "", libc.MS_REC | libc.MS_PRIVATE)
     libc.mount("root", new, "tmpfs", libc.MS_NOSUID | libc.MS_NODEV, "mode=755,size=1m")
     for path in [*SYSTEM, *prefixes]:
         if os.path.lexists(path):
             _bind(path, new)
-    for name in ("/proc", "/dev", "/etc", "/old", WORK, TMP):
+    for name in ("/proc", "/dev", "/etc", "/old", TMP):
         os.makedirs(new + name, exist_ok=True)
     if not os.path.exists(f"{new}/tmp"):
         os.symlink(TMP, f"{new}/tmp")
@@ -45,7 +52,7 @@ def enter_system(new: str, prefixes: list[str]) -> None:
     libc.umount("/old")
     os.rmdir("/old")
     libc.mount("none", "/", "", libc.MS_REMOUNT | libc.MS_BIND | libc.MS_RDONLY | libc.MS_NOSUID | libc.MS_NODEV)
-    if root:
+    if privileged:
         os.setgroups([])
         os.setresgid(NOBODY, NOBODY, NOBODY)
         os.setresuid(NOBODY, NOBODY, NOBODY)
@@ -79,21 +86,19 @@ def _read_only(target: str) -> None:
     libc.mount("none", target, "", libc.MS_REMOUNT | libc.MS_BIND | libc.MS_RDONLY | libc.MS_NOSUID | kept)
 
 
-def _unshare_as_user(flags: int, uid: int, gid: int) -> None:
-    libc.unshare(libc.CLONE_NEWUSER | flags)
+def map_user(uid: int, gid: int) -> None:
+    """Give this process, in a new user namespace, an ordinary user's number.
+
+    Args:
+        uid, gid: its numbers in the namespace it came from.
+    """
     _write("/proc/self/setgroups", "deny")
     _write("/proc/self/uid_map", f"{INSIDE_ID} {uid} 1")
     _write("/proc/self/gid_map", f"{INSIDE_ID} {gid} 1")
 
 
-def enter_program() -> None:
-    """Move into fresh namespaces; the next child is their init."""
-    flags = libc.CLONE_NEWNS | libc.CLONE_NEWPID | libc.CLONE_NEWNET | libc.CLONE_NEWIPC | libc.CLONE_NEWUTS
-    _unshare_as_user(flags, os.geteuid(), os.getegid())
-
-
 def mount_private(disk_mb: int) -> None:
-    """Give the init its own /proc, /tmp and /work."""
+    """Give the init its own /proc and an empty, writable /box with a bound on size and number of files."""
     try:
         libc.mount("proc", "/proc", "proc", libc.MS_NOSUID | libc.MS_NODEV | libc.MS_NOEXEC)
     except OSError as error:
@@ -104,10 +109,4 @@ def mount_private(disk_mb: int) -> None:
         _write("/proc/sys/user/max_user_namespaces", "0")
     except OSError:
         pass  # a hardening only: what a nested namespace holds dies with the case all the same
-    for target in (WORK, TMP):
-        mount_disk(target, disk_mb)
-
-
-def mount_disk(target: str, disk_mb: int) -> None:
-    """Mount an empty folder in memory with a bound on size and number of files."""
-    libc.mount("disk", target, "tmpfs", libc.MS_NOSUID | libc.MS_NODEV, f"size={disk_mb}m,nr_inodes=16k,mode=777")
+    libc.mount("disk", BOX, "tmpfs", libc.MS_NOSUID | libc.MS_NODEV, f"size={disk_mb}m,nr_inodes=16k,mode=755")

@@ -26,7 +26,6 @@ CODE, ARGUMENTS, RESULT = 200, 201, 202
 
 _warm: list[str] = []
 _warm_tops: set[str] = set()
-_standard = (sys.stdout, sys.stderr)
 
 
 def hide_server(ours: tuple[str, ...], startup: frozenset[str]) -> None:
@@ -38,12 +37,16 @@ def hide_server(ours: tuple[str, ...], startup: frozenset[str]) -> None:
     _warm_tops.update(name.partition(".")[0] for name in _warm)
 
 
-def limit_program(request: dict[str, Any]) -> None:
-    """Set the limits that the init may share with its cases."""
+def limit_program(request: dict[str, Any], *, largest: int) -> None:
+    """Set the limits of this init and its cases; CPU and memory in use are watched by the init.
+
+    Args:
+        largest: size of the workspace's largest file, which the init has to write again.
+    """
     space = request["memory_mb"] * MB + ADDRESS_SPACE_EXTRA
     for which, most in (
         (resource.RLIMIT_CORE, 0), (resource.RLIMIT_AS, space), (resource.RLIMIT_NPROC, request["processes"]), (resource.RLIMIT_NOFILE, 256),
-        (resource.RLIMIT_MEMLOCK, 0), (resource.RLIMIT_STACK, STACK),
+        (resource.RLIMIT_MEMLOCK, 0), (resource.RLIMIT_STACK, STACK), (resource.RLIMIT_FSIZE, max(request["output_kb"] << 10, largest)),
     ):
         _, hard = resource.getrlimit(which)
         most = most if hard == resource.RLIM_INFINITY else min(most, hard)
@@ -62,8 +65,6 @@ def dress(work: str, *, is_call: bool) -> dict[str, Any]:
     sys.modules["__main__"] = sys.modules[name] = module
     sys.argv[:] = ["solution.py"]
     sys.path.insert(0, work)
-    os.chdir(work)
-    os.umask(0o022)
     if not _warm_tops.isdisjoint(entry.partition(".")[0] for entry in os.listdir(work)):
         for warm in _warm:
             sys.modules.pop(warm, None)
@@ -71,31 +72,27 @@ def dress(work: str, *, is_call: bool) -> dict[str, Any]:
 
 
 class Case:
-    """What one process is to run.
+    """What a process is to run. The init makes it once; each fork has its own descriptors.
 
     Args:
-        request: the program's kind, fn_name and limits.
-        fds: standard input, output and error; for a call also the arguments (in) and the value (out).
-        code: the compiled program, None for the first case, which compiles it into `code_fd` and seals that.
+        request: the program's kind and fn_name.
+        code_fd: a memory file into which the first case compiles the program.
         namespace: of the program's module.
-        keep: objects that this fork must not free: that would copy the pages they are on.
     """
 
-    def __init__(
-        self, request: dict[str, Any], fds: list[int], *, code: types.CodeType | None, code_fd: int, namespace: dict[str, Any], keep: Any
-    ) -> None:
-        self.request, self.fds, self.code, self.code_fd, self.namespace, self.keep = request, fds, code, code_fd, namespace, [keep]
-        self.is_call = request["kind"] == "call"
+    def __init__(self, request: dict[str, Any], code_fd: int, namespace: dict[str, Any]) -> None:
+        self.is_call, self.fn_name = request["kind"] == "call", request["fn_name"]
+        self.code_fd, self.namespace = code_fd, namespace
+        self.code: types.CodeType | None = None
+        self.fds: list[int] = []
+        """Standard input, output and error; for a call also the arguments (in) and the value (out)."""
         self.exit_code = 0
-        self.ending = (*_standard, os._exit, gc.collect, json.dumps)
         self.arguments: list[Any] = []
+        self.ending = (sys.stdout, sys.stderr, os._exit, gc.collect, json.dumps)
 
     def enter(self) -> None:
         """Turn this fork of the init into a process that is ready to execute `code`."""
         os.setpgid(0, 0)  # a session of its own would get a scheduling group of its own, which costs milliseconds
-        seconds, size = int(self.request["cpu_s"]) + 1, self.request["output_kb"] << 10
-        resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 1))
-        resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
         for number, fd in zip((0, 1, 2, ARGUMENTS, RESULT), self.fds, strict=False):
             os.dup2(fd, number)
         if self.code is None:
@@ -127,7 +124,7 @@ class Case:
         """For a call row: call the function that the row names and send its value out."""
         if not self.is_call:
             return
-        value = _find(self.namespace, self.request["fn_name"])(*self.arguments)
+        value = _find(self.namespace, self.fn_name)(*self.arguments)
         sys.set_int_max_str_digits(0)
         try:
             text = self.ending[4](value, default=_plain)

@@ -18,6 +18,7 @@ import lr_libc as libc
 import lr_wire as wire
 
 WATCH_MS = 20
+FOLDER_MODE, FILE_MODE = stat.S_IFDIR | 0o755, stat.S_IFREG | 0o644
 TICK = os.sysconf("SC_CLK_TCK")
 PAGE = os.sysconf("SC_PAGE_SIZE")
 
@@ -33,39 +34,36 @@ class Init:
         libc.prctl(libc.PR_SET_DUMPABLE, 0)
         for number in (_signal.SIGCHLD, _signal.SIGINT, _signal.SIGXFSZ):
             _signal.signal(number, _signal.SIG_DFL)
+        os.umask(0o022)
         self.files = marshal.loads(wire.read_all(archive))
         os.close(archive)
         if boxed:
-            self.work, self.tmp = lr_box.WORK, lr_box.TMP
+            self.folder = lr_box.BOX
             lr_box.mount_private(request["disk_mb"])
             libc.drop_capabilities()
         else:
             libc.prctl(libc.PR_SET_CHILD_SUBREAPER, 1)
-            self.work, self.tmp = f"{request['folder']}/work", f"{request['folder']}/tmp"
-            os.mkdir(self.work)
-            os.mkdir(self.tmp)
-        self.modes = os.stat(self.work).st_mode, os.stat(self.tmp).st_mode
+            self.folder = request["folder"]
         self.fill()
         self.base = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
         request["processes"] = request["max_processes"] + (0 if boxed else _user_threads())
-        lr_case.limit_program(request)
-        self.namespace = lr_case.dress(self.work, is_call=request["kind"] == "call")
-        self.compiled: Any = None
+        lr_case.limit_program(request, largest=max(map(len, self.files.values())))
+        self.case = lr_case.Case(request, code, lr_case.dress(f"{self.folder}/work", is_call=request["kind"] == "call"))
+        gc.freeze()
 
-    def run(self) -> lr_case.Case:
+    def next_case(self) -> lr_case.Case:
         """Answer requests for cases; return in each process that is to run one, and nowhere else."""
         while True:
             message, fds = wire.receive(self.control)
             if not message:
                 self.leave()
-            if self.compiled is None and fcntl.fcntl(self.code, fcntl.F_GET_SEALS):
-                self.compiled = marshal.loads(wire.read_all(self.code))
+            if self.case.code is None and fcntl.fcntl(self.code, fcntl.F_GET_SEALS):
+                self.case.code = marshal.loads(wire.read_all(self.code))
                 gc.freeze()
             pid = os.fork()
             if pid == 0:
-                return lr_case.Case(
-                    self.request, fds, code=self.compiled, code_fd=self.code, namespace=self.namespace, keep=(self, message)
-                )
+                self.case.fds = fds
+                return self.case
             for fd in fds:
                 os.close(fd)
             wire.send(self.control, self.watch(pid))
@@ -159,51 +157,46 @@ class Init:
                 return usages
 
     def fill(self) -> None:
-        """Write the workspace's files into the empty working folder."""
+        """Make the working folder from the workspace, and an empty folder for temporary files."""
+        os.chmod(self.folder, 0o755)
+        os.mkdir(f"{self.folder}/tmp")
+        os.mkdir(f"{self.folder}/work")
         for name, content in self.files.items():
-            path = f"{self.work}/{name}"
-            os.makedirs(os.path.dirname(path), exist_ok=True)
-            with open(path, "wb") as file:
+            path = f"{self.folder}/work/{name}"
+            if "/" in name:
+                os.makedirs(os.path.dirname(path), exist_ok=True)
+            with open(path, "wb", buffering=0) as file:
                 file.write(content)
+        os.chdir(f"{self.folder}/work")
 
     def restore(self) -> None:
-        """Bring both folders back to what they were before the case."""
-        if os.listdir(self.tmp) or os.stat(self.tmp).st_mode != self.modes[1]:
-            self.empty(self.tmp, self.modes[1])
-        if not self.unchanged():
-            self.empty(self.work, self.modes[0])
-            self.fill()
+        """Bring the folders back to what they were before the case."""
+        if self.unchanged():
+            return
+        os.chdir("/")
+        _command("chmod", "-R", "u+rwx", self.folder)
+        remove(*(f"{self.folder}/{name}" for name in os.listdir(self.folder)))
+        self.fill()
 
     def unchanged(self) -> bool:
-        """Compare the working folder with the workspace, contents included (times can be forged through mmap)."""
-        if os.stat(self.work).st_mode != self.modes[0]:
-            return False
-        missing = set(self.files)
-        folders = {name[:at] for name in self.files for at, letter in enumerate(name) if letter == "/"}
-        pending = [""]
-        try:
-            while pending:
-                folder = pending.pop()
-                for entry in os.scandir(f"{self.work}/{folder}"):
-                    name = folder + entry.name
-                    mode = entry.stat(follow_symlinks=False).st_mode
-                    if stat.S_ISDIR(mode) and name in folders and stat.S_IMODE(mode) == 0o755:
-                        pending.append(f"{name}/")
-                    elif stat.S_ISREG(mode) and name in missing and stat.S_IMODE(mode) == 0o644:
-                        missing.discard(name)
-                        if _read(entry.path) != self.files[name]:
-                            return False
-                    else:
+        """Compare the folders with what they should hold, contents included (times can be forged through mmap)."""
+        missing = {f"/work/{name}": content for name, content in self.files.items()}
+        folders = {"", "/tmp", *(name[:at] for name in missing for at, letter in enumerate(name) if letter == "/")}
+        for folder in folders:
+            path = self.folder + folder
+            try:
+                if os.stat(path, follow_symlinks=False).st_mode != FOLDER_MODE:
+                    return False
+                for entry in os.scandir(path):
+                    name = f"{folder}/{entry.name}"
+                    if name in folders:
+                        continue
+                    expected = missing.pop(name, None)
+                    if expected is None or entry.stat(follow_symlinks=False).st_mode != FILE_MODE or _read(entry.path) != expected:
                         return False
-        except OSError:
-            return False
+            except OSError:
+                return False
         return not missing
-
-    def empty(self, folder: str, mode: int) -> None:
-        """Remove everything in a folder, however deep or locked."""
-        _command("chmod", "-R", "u+rwx", folder)
-        remove(*(f"{folder}/{name}" for name in os.listdir(folder)))
-        os.chmod(folder, stat.S_IMODE(mode))
 
 
 def remove(*paths: str) -> None:
@@ -214,7 +207,10 @@ def remove(*paths: str) -> None:
 
 def _command(*argv: str) -> None:
     pid = os.posix_spawnp(argv[0], argv, os.environ, file_actions=[(os.POSIX_SPAWN_OPEN, 2, "/dev/null", os.O_WRONLY, 0)])
-    os.waitpid(pid, 0)
+    try:
+        os.waitpid(pid, 0)
+    except ChildProcessError:
+        pass  # the server has its children reaped by the kernel; it still waited for the end
 
 
 def _read(path: str) -> bytes:

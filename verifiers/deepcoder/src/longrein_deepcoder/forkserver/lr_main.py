@@ -1,7 +1,7 @@
 """The fork server: a warm interpreter that runs nothing but forks of itself. Started as `python -sBP lr_main.py FD SETTINGS`.
 
-It holds no expected answer and reads no file of the host. `serve` returns in a process that is to run one case, so that
-the program runs at the bottom of the stack, as under a real interpreter.
+It holds no expected answer and reads no file of the host. `serve` returns in the init of a program, `next_case` in a process
+that is to run one case, so that the program runs at the bottom of the stack, as under a real interpreter.
 """
 
 import sys
@@ -13,7 +13,8 @@ import marshal  # noqa: E402
 
 import lr_server  # noqa: E402
 
-case = lr_server.serve(int(sys.argv[1]), marshal.loads(bytes.fromhex(sys.argv[2])), startup)
+init = lr_server.serve(int(sys.argv[1]), marshal.loads(bytes.fromhex(sys.argv[2])), startup)
+case = init.next_case()
 case.enter()
 try:
     exec(case.code, case.namespace)

@@ -1,7 +1,8 @@
 """A system-call filter for the server and all its forks: nothing that outlives a case, hides memory or reaches the init.
 
-Namespaces end with the program, not with the case, so objects that are neither processes nor files are refused; so is
-memory that belongs to no process, and changing another process's limits or priority.
+The namespaces end with the program or with the server, not with the case, so objects that are neither processes nor files
+are refused (sockets, shared memory, queues, keys); so is memory that belongs to no process, and changing another process's
+limits or priority. Pairs of sockets are allowed.
 """
 
 import ctypes
@@ -13,6 +14,7 @@ import lr_libc as libc
 
 _ARCH = {"x86_64": (0xC000003E, 0), "aarch64": (0xC00000B7, 1)}
 _REFUSED = {
+    "socket": (41, 198),
     "shmget": (29, 194), "semget": (64, 190), "msgget": (68, 186), "mq_open": (240, 180), "add_key": (248, 217), "request_key": (249, 218),
     "keyctl": (250, 219), "memfd_create": (319, 279), "memfd_secret": (447, 447), "userfaultfd": (323, 282), "io_uring_setup": (425, 425),
     "bpf": (321, 280), "perf_event_open": (298, 241), "ptrace": (101, 117), "process_vm_readv": (310, 270), "process_vm_writev": (311, 271),
@@ -28,10 +30,10 @@ _X32 = 0x40000000
 
 
 def install() -> None:
-    """Install the filter for this process and everything it forks; does nothing on an unknown machine type."""
+    """Install the filter for this process and everything it forks; OSError where that does not work."""
     machine = os.uname().machine
     if machine not in _ARCH:
-        return
+        raise OSError(errno.ENOSYS, f"no system-call filter for machine type {machine}")
     program = b"".join(_instructions(*_ARCH[machine]))
     text = ctypes.create_string_buffer(program)
     header = ctypes.create_string_buffer(struct.pack("@HP", len(program) // 8, ctypes.addressof(text)))
