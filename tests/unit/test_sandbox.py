@@ -1,0 +1,235 @@
+"""Both sandboxes with real processes: what gets in, what comes out, what is left."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from longrein.agent import LaunchPlan
+from longrein.errors import SandboxError
+from longrein.sandbox import BubblewrapSandbox, ProcessResult, Sandbox, SandboxLimits, SupervisorSandbox, choose, runtime_folder
+
+BACKENDS = [BubblewrapSandbox, SupervisorSandbox]
+needs_bwrap = pytest.mark.skipif(BubblewrapSandbox.unavailable() is not None, reason=f"{BubblewrapSandbox.unavailable()}")
+
+
+@pytest.fixture
+def runtime() -> Iterator[Path]:
+    with runtime_folder() as folder:
+        (folder / "capture.sock").touch()
+        yield folder
+        assert [path.name for path in folder.iterdir()] == ["capture.sock"]
+    assert not folder.exists()
+
+
+@pytest.fixture(params=[pytest.param(BubblewrapSandbox, marks=needs_bwrap, id="bwrap"), pytest.param(SupervisorSandbox, id="supervisor")])
+def make(request: pytest.FixtureRequest, runtime: Path) -> Callable[..., Sandbox]:
+    return lambda **limits: request.param(
+        limits=SandboxLimits(**limits), capture_socket=runtime / "capture.sock", capture_port=1, runtime=runtime)
+
+
+async def run(sandbox: Sandbox, script: str, *, plan_files: dict[str, str] | None = None, files: dict[str, str] | None = None,
+              env: dict[str, str] | None = None) -> ProcessResult:
+    place = sandbox.place(0)
+    plan = LaunchPlan(argv=["sh", "-c", script], env=env or {}, files=plan_files or {})
+    session = await sandbox.start(0, plan, files=files or {}, toolchain=None)
+    result = await session.wait()
+    assert sandbox.name == "bwrap" or not Path(place.workdir).exists()
+    return result
+
+
+async def test_files_output_and_exit_code(make: Callable[..., Sandbox]) -> None:
+    sandbox = make()
+    home = sandbox.place(0).home
+    result = await run(sandbox, "cat a/in.txt; cat $HOME/conf >&2; echo new > out.txt; cat; exit 3", files={"a/in.txt": "task\n"},
+                       plan_files={f"{home}/conf": "mine\n"})
+    assert (result.exit_code, result.ended_by, result.stdout, result.stderr) == (3, "exit", b"task\n", b"mine\n")
+    assert result.workspace == {"a/in.txt": b"task\n", "out.txt": b"new\n"}
+    assert result.record["backend"] == sandbox.name
+    assert result.record["limits"]["memory_mb"] == 4096
+
+
+async def test_the_environment_is_the_plan_and_nothing_else(make: Callable[..., Sandbox], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ENGINE_SECRET", "s3cret")
+    sandbox = make()
+    script = "env; cat /proc/*/environ 2>/dev/null | tr '\\0' '\\n'" if sandbox.is_security_boundary else "env"
+    result = await run(sandbox, script, env={"KEY": "k"})
+    names = {line.split("=")[0] for line in result.stdout.decode().splitlines()}
+    assert names - {"PWD", "SHLVL", "_", "OLDPWD"} == {"KEY", "HOME", "PATH", "TMPDIR", "LANG"}
+
+
+async def test_python_of_the_place_runs(make: Callable[..., Sandbox]) -> None:
+    sandbox = make()
+    result = await run(sandbox, f"{sandbox.place(0).python} -c 'import sys, json, ssl; print(sys.version_info[:2])'; python3 -c 'print(1)'")
+    assert result.stdout.decode() == f"{sys.version_info[:2]}\n1\n"
+
+
+async def test_only_regular_files_are_collected(make: Callable[..., Sandbox]) -> None:
+    script = "ln -s /etc/passwd link; ln -s / root; mkfifo pipe; mkdir d; echo x > d/f; chmod 000 d; echo y > ok; ln ok hard"
+    result = await run(make(), script)
+    assert set(result.workspace) - {"d/f"} == {"ok", "hard"}  # as root the closed folder can still be read
+
+
+async def test_junk_cannot_crowd_out_the_solution(make: Callable[..., Sandbox]) -> None:
+    result = await run(make(workspace_mb=1), "echo 1 > solution.py; truncate -s 50M a; head -c 800000 /dev/zero > b; cp b c")
+    assert set(result.workspace) == {"solution.py", "b"}
+    assert result.record["files_left_out"] == 2
+
+
+async def test_output_is_a_bounded_tail(make: Callable[..., Sandbox]) -> None:
+    result = await run(make(output_kb=4), "head -c 3000000 /dev/zero | tr '\\0' a; echo end; head -c 3000000 /dev/zero >&2")
+    assert len(result.stdout) == 4096
+    assert result.stdout.endswith(b"aaaend\n")
+    assert (len(result.stderr), result.exit_code) == (4096, 0)
+
+
+async def test_large_files_are_refused(make: Callable[..., Sandbox]) -> None:
+    result = await run(make(file_size_mb=1), "head -c 3000000 /dev/zero > big; echo $?; ls -s big >/dev/null")
+    assert result.stdout != b"0\n"
+    assert len(result.workspace.get("big", b"")) <= 1 << 20
+
+
+async def test_one_process_cannot_take_all_memory(make: Callable[..., Sandbox]) -> None:
+    result = await run(make(memory_mb=200), "python3 -c 'x = bytearray(10**9)' || echo refused")
+    assert result.stdout == b"refused\n"
+
+
+async def test_too_many_processes_end_the_session(make: Callable[..., Sandbox]) -> None:
+    result = await run(make(max_processes=20), "for i in $(seq 30); do sleep 999 & done; wait")
+    assert result.exit_code == 250
+    assert b"processes, limit 20" in result.stderr
+
+
+async def test_what_an_agent_left_running_is_dead_before_its_files_are_read(make: Callable[..., Sandbox]) -> None:
+    script = "setsid sh -c 'while :; do echo x >> grows; done' >/dev/null 2>&1 & sleep 0.2; echo done"
+    result = await run(make(), script)
+    assert result.stdout == b"done\n"
+    assert not processes("grows")
+
+
+async def test_stop_ends_the_tree(make: Callable[..., Sandbox]) -> None:
+    sandbox = make()
+    token = f"9{os.getpid()}1"
+    plan = LaunchPlan(argv=["sh", "-c", f"trap '' TERM INT; setsid sleep {token} & while :; do :; done"])
+    session = await sandbox.start(0, plan, files={}, toolchain=None)
+    session.stop("timeout")
+    session.stop("later")
+    result = await session.wait()
+    assert (result.exit_code, result.ended_by) == (None, "timeout")
+    assert not processes(token)
+
+
+async def test_a_program_that_does_not_exist_is_a_sandbox_error(make: Callable[..., Sandbox]) -> None:
+    sandbox = make()
+    sandbox.place(0)
+    with pytest.raises(SandboxError, match=r"cannot start no-such-agent: .*No such file"):
+        await sandbox.start(0, LaunchPlan(argv=["no-such-agent"]), files={}, toolchain=None)
+
+
+@pytest.mark.parametrize("name", ["/etc/x", "../x", "/work/../x"])
+async def test_files_stay_below_the_place(make: Callable[..., Sandbox], name: str) -> None:
+    sandbox = make()
+    sandbox.place(0)
+    with pytest.raises(SandboxError, match="only paths below"):
+        await sandbox.start(0, LaunchPlan(argv=["true"], files={name: ""}), files={}, toolchain=None)
+
+
+@needs_bwrap
+async def test_bwrap_shows_constant_paths_no_network_and_a_read_only_system(runtime: Path) -> None:
+    sandbox = BubblewrapSandbox(limits=SandboxLimits(), capture_socket=runtime / "capture.sock", capture_port=None, runtime=runtime)
+    script = """pwd; echo $HOME; hostname; ls -d /root /home/* /tmp/* /var 2>/dev/null
+    touch /usr/x /x /opt/longrein/x 2>/dev/null && echo writable
+    python3 -c '
+import socket
+print([name for _, name in socket.if_nameindex()])
+try: socket.create_connection(("1.1.1.1", 53), 1)
+except OSError: print("no network")'; cat /proc/1/comm"""
+    result = await run(sandbox, script)
+    base = [] if not sys.base_prefix.startswith("/root") else ["/root"]
+    assert result.stdout.decode().split("\n")[:-1] == [
+        "/work", "/home/agent", "longrein", "/home/agent", *base, "['lo']", "no network", Path(sys.executable).resolve().name]
+
+
+ENGINE = """
+import asyncio, sys
+from pathlib import Path
+from longrein.agent import LaunchPlan
+from longrein.sandbox import *
+async def main():
+    with runtime_folder() as runtime:
+        (runtime / "c").touch()
+        backend = {b.name: b for b in (BubblewrapSandbox, SupervisorSandbox)}[sys.argv[1]]
+        sandbox = backend(limits=SandboxLimits(), capture_socket=runtime / "c", capture_port=1, runtime=runtime)
+        place = sandbox.place(7)
+        script = f"setsid sleep {sys.argv[2]} & (while :; do sleep 0.01; : {sys.argv[2]}; done) & sleep {sys.argv[2]}"
+        session = await sandbox.start(7, LaunchPlan(argv=["sh", "-c", script]), files={}, toolchain=None)
+        print(runtime, place.workdir, flush=True)
+        await session.wait()
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("backend", [pytest.param("bwrap", marks=needs_bwrap), "supervisor"])
+def test_nothing_survives_the_engine(backend: str) -> None:
+    token = f"8{os.getpid()}{len(backend)}"
+    engine = subprocess.Popen([sys.executable, "-c", ENGINE, backend, token], stdout=subprocess.PIPE, text=True)
+    assert engine.stdout is not None
+    runtime, workdir = map(Path, engine.stdout.readline().split())
+    assert processes(token)
+    engine.send_signal(signal.SIGKILL)
+    engine.wait()
+    engine.stdout.close()
+    eventually(lambda: not processes(token))
+    eventually(lambda: not runtime.exists() and not workdir.parent.joinpath("lock").exists())
+
+
+def test_two_engines_never_share_a_slot(runtime: Path) -> None:
+    first, second = (SupervisorSandbox(limits=SandboxLimits(), capture_socket=runtime / "capture.sock", capture_port=1, runtime=runtime)
+                     for _ in range(2))
+    places = {first.place(0).workdir, second.place(0).workdir, first.place(1).workdir}
+    assert len(places) == 3
+    assert first.place(0) == first.place(0)
+    for sandbox in (first, second):
+        for slot in list(sandbox._held):
+            sandbox._release(slot)
+
+
+def test_choose_says_why_and_how_to_mend(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Host:
+        def sandbox(self, name: str) -> type[Sandbox]:
+            return {backend.name: backend for backend in BACKENDS}[name]
+
+    assert choose("supervisor", Host()) is SupervisorSandbox
+    monkeypatch.setenv("PATH", "/nonexistent")
+    assert choose("auto", Host()) is SupervisorSandbox
+    assert "no security boundary" in caplog.text
+    with pytest.raises(SandboxError, match=r"'bwrap' does not work here: bubblewrap is not installed \(Debian.*apt-get install"):
+        choose("bwrap", Host())
+
+
+def processes(token: str) -> list[str]:
+    """Return the command lines of live processes that hold `token`, this one's own children of pytest left out."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and int(entry.name) != os.getpid():
+            try:
+                line = (entry / "cmdline").read_bytes().decode(errors="replace")
+            except OSError:
+                continue
+            if token in line and "asyncio" not in line:
+                found.append(line)
+    return found
+
+
+def eventually(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < deadline, "did not happen in 20 s"
+        time.sleep(0.02)
