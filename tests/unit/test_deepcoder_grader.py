@@ -47,7 +47,10 @@ def verifier() -> Iterator[DeepCoderVerifier]:
 def grade(verifier: DeepCoderVerifier, tmp_path: Path) -> Grade:
     """Grade a program on (input, output) pairs; `fn` makes it a call row."""
 
-    def run(source: str | bytes | None, *pairs: tuple[Any, Any], fn: str | None = None, compare: str = "lines", files: dict[str, str] | None = None) -> Verdict:
+    def run(
+        source: str | bytes | None, *pairs: tuple[Any, Any], fn: str | None = None, compare: str = "lines",
+        files: dict[str, str] | None = None,
+    ) -> Verdict:
         workspace = tmp_path / "workspace"
         workspace.mkdir(exist_ok=True)
         for name, text in (files or {}).items():
@@ -160,7 +163,7 @@ def test_every_way_of_reading(grade: Grade, program: str) -> None:
         "import sys; print(7 if sys.modules['__main__'].__dict__ is globals() else 0)",
         "import pickle\nclass A: pass\nprint(7 if isinstance(pickle.loads(pickle.dumps(A())), A) else 0)",
         "import subprocess; print(subprocess.run(['echo', '7'], capture_output=True, text=True).stdout)",
-        "from multiprocessing import Pool\ndef f(x): return x + 1\nif __name__ == '__main__':\n    with Pool(2) as p: print(p.map(f, [6])[0])",
+        "from multiprocessing import Pool\ndef f(x): return 7\nif __name__ == '__main__':\n    with Pool(2) as p: print(*p.map(f, [6]))",
         "def f(n): return 0 if n == 0 else 1 + f(n - 1)\nprint(f(990) - 983)",
         "import tempfile\nwith tempfile.TemporaryFile() as f: f.write(b'7'); f.seek(0); print(f.read().decode())",
         "import asyncio\nasync def f(): await asyncio.sleep(0); print(7)\nasyncio.run(f())",
@@ -202,7 +205,8 @@ def test_large_output_of_the_right_text(grade: Grade) -> None:
 
 
 def test_the_same_program_file_by_file(grade: Grade) -> None:
-    verdict = grade("from helper import add\nprint(add(*map(int, input().split())))", ("1 2", "3"), files={"helper.py": "def add(a, b): return a + b\n"})
+    helper = {"helper.py": "def add(a, b): return a + b\n"}
+    verdict = grade("from helper import add\nprint(add(*map(int, input().split())))", ("1 2", "3"), files=helper)
     assert statuses(verdict) == ["passed"]
 
 
@@ -325,7 +329,10 @@ def test_main_guard_of_a_call_row_does_not_run(grade: Grade) -> None:
 
 @pytest.mark.parametrize(
     ("program", "named"),
-    [("def other(n): return n", "'f'"), ("def f(): return 1", "f() takes 0 positional arguments"), ("f = 3", "'f'"), ("class Solution: pass", "'f'")],
+    [
+        ("def other(n): return n", "'f'"), ("def f(): return 1", "f() takes 0 positional arguments"), ("f = 3", "'f'"),
+        ("class Solution: pass", "'f'"),
+    ],
 )
 def test_missing_function_or_wrong_arity_is_named(grade: Grade, program: str, named: str) -> None:
     verdict = grade(program, ([1], 1), fn="f")
@@ -347,9 +354,9 @@ def test_more_than_fifteen_call_cases(grade: Grade) -> None:
 @pytest.mark.parametrize("fn", [None, "f"])
 def test_planted_modules_do_not_reach_the_grader(grade: Grade, fn: str | None) -> None:
     evil = "import os\nos._exit(0)\n"
-    names = ("json.py", "random.py", "sitecustomize.py", "usercustomize.py", "marshal.py", "ctypes.py", "encodings.py", "lr_case.py", "threading.py")
+    names = ("json", "random", "sitecustomize", "usercustomize", "marshal", "ctypes", "encodings", "lr_case", "threading")
     program = "def f(): return 2\nprint(1)"
-    verdict = grade(program, ([], 1) if fn else ("", "2"), fn=fn, files=dict.fromkeys(names, evil))
+    verdict = grade(program, ([], 1) if fn else ("", "2"), fn=fn, files={f"{name}.py": evil for name in names})
     assert statuses(verdict) == ["wrong_answer"]
     verdict = grade(program, ([], 2) if fn else ("", "1"), fn=fn)
     assert statuses(verdict) == ["passed"]
@@ -364,9 +371,11 @@ def test_a_program_imports_its_own_module_before_a_standard_one(grade: Grade, na
 @pytest.mark.parametrize(
     "mess",
     [
-        "open('seen', 'w')", "open('data.txt', 'w').write('other')", "__import__('os').remove('data.txt')", "__import__('os').mkdir('seen')",
+        "open('seen', 'w')", "open('data.txt', 'w').write('other')", "__import__('os').remove('data.txt')",
+        "__import__('os').mkdir('seen')",
         "__import__('os').chmod('data.txt', 0)", "__import__('os').symlink('/etc', 'seen')", "__import__('os').mkfifo('seen')",
-        "__import__('os').chmod('.', 0)", "open('/tmp/seen', 'w')", "open('/dev/shm/seen', 'w')", "open('solution.py', 'w').write('print(1)')",
+        "__import__('os').chmod('.', 0)", "__import__('os').chmod('..', 0)", "import os; os.rename(os.getcwd(), os.getcwd() + 'x')",
+        "open('/tmp/seen', 'w')", "open('/dev/shm/seen', 'w')", "open('solution.py', 'w').write('print(1)')",
         "import mmap; f = open('data.txt', 'r+b'); m = mmap.mmap(f.fileno(), 0); m[:4] = b'evil'",
         "import os\nfor i in range(200): os.mkdir('d'); os.chdir('d')",
     ],
@@ -448,7 +457,8 @@ def test_no_secret_and_no_host_file_in_reach(grade: Grade, tmp_path: Path) -> No
     secret.write_text("canary-77aa")
     program = f"""
 import os
-found = [name for name in ('/home', '/root/.ssh', '/etc/shadow', '/var', '/sys', '/proc/1/root/etc', {str(secret)!r}) if os.path.exists(name)]
+names = ('/home', '/root/.ssh', '/etc/shadow', '/var', '/sys', '/proc/1/root/etc', {str(secret)!r})
+found = [name for name in names if os.path.exists(name)]
 for pid in os.listdir('/proc'):
     for name in ('environ', 'maps', 'cmdline'):
         try: text = open(f'/proc/{{pid}}/{{name}}', 'rb').read()
@@ -494,7 +504,7 @@ def test_without_namespaces_the_statuses_are_the_same(tmp_path: Path) -> None:
         for program, status in [
             ("print(input())", "passed"), ("print(0)", "wrong_answer"), ("1/0", "runtime_error"), ("while True: pass", "timeout"),
             ("while True: print('x' * 999)", "output_limit"), ("x =", "compile_error"), ("x = bytearray(1 << 40)", "memory_limit"),
-            ("import os, time\nif os.fork() == 0:\n    os.setsid()\n    if os.fork() == 0: time.sleep(600)\n    os._exit(0)\nprint(input())", "passed"),
+            ("import os, time\nif os.fork() == 0:\n    os.setsid()\n    if os.fork() == 0: time.sleep(600)\n    exit()\nprint(1)", "passed"),
         ]:
             (tmp_path / "solution.py").write_text(program)
             verdict = verifier.grade(hidden, tmp_path)
@@ -528,7 +538,8 @@ def test_a_killed_server_is_replaced(tmp_path: Path) -> None:
 
 def test_grade_row_grades_every_case(tmp_path: Path) -> None:
     (tmp_path / "solution.py").write_text("def sq(n):\n    return n * n if n < 4 else 0\n")
-    row = {"problem": "Return n*n.", "tests": json.dumps({"fn_name": "sq", "inputs": [[n] for n in range(5)], "outputs": [[n * n] for n in range(5)]})}
+    tests = {"fn_name": "sq", "inputs": [[n] for n in range(5)], "outputs": [[n * n] for n in range(5)]}
+    row = {"problem": "Return n*n.", "tests": json.dumps(tests)}
     graded = grade_row("taco", row, tmp_path)
     assert (graded["status"], graded["score"]) == ("failed", 0.8)
     assert [case["status"] for case in graded["cases"]] == ["passed"] * 4 + ["wrong_answer"]
@@ -594,9 +605,11 @@ def test_hundreds_of_grades_leave_nothing_behind(tmp_path: Path) -> None:
         """Open files of both processes, children, folders."""
         children = Path(f"/proc/{server}/task/{server}/children").read_text().split()
         folders = list(Path(tempfile.gettempdir()).glob("longrein-grade-*"))
-        return len(os.listdir("/proc/self/fd")), len(os.listdir(f"/proc/{server}/fd")), children, len(folders)
+        here, there = (sum(1 for _ in Path(f"/proc/{pid}/fd").iterdir()) for pid in (os.getpid(), server))
+        return here, there, children, len(folders)
 
-    (tmp_path / "solution.py").write_text("import os\nif os.fork() == 0:\n    os.setsid()\n    while True: pass\nopen('x', 'w')\nprint(input())")
+    program = "import os\nif os.fork() == 0:\n    os.setsid()\n    while True: pass\nopen('x', 'w')\nprint(input())"
+    (tmp_path / "solution.py").write_text(program)
     hidden = {"kind": "stdin", "fn_name": None, "cases": [{"input": "1", "output": "1"}], "compare": "lines"}
     verifier = DeepCoderVerifier(DeepCoderVerifierOptions(**OPTIONS))
     assert verifier.grade(hidden, tmp_path).status == "passed"

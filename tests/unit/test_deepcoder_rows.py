@@ -19,7 +19,8 @@ from longrein_deepcoder.verifier import DeepCoderVerifier
 
 LARGER = {"problem": "Print the larger of two integers.", "starter_code": "", "metadata": {"func_name": None},
           "tests": json.dumps([{"input": "4 9\n", "output": "9\n", "testtype": "stdin"}])}
-COUNT = {"problem": "Count items >= k.", "starter_code": "class Solution:\n    def countAtLeast(self, xs: List[int], k: int) -> int:\n        ",
+COUNT = {"problem": "Count items >= k.",
+         "starter_code": "class Solution:\n    def countAtLeast(self, xs: List[int], k: int) -> int:\n        ",
          "metadata": {"func_name": "countAtLeast"},
          "tests": json.dumps([{"input": "[3, 8, 5]\n5", "output": "2", "testtype": "functional"}])}
 DOUBLE = {"problem": "Double n.", "solutions": ["```python\nprint(2*int(input()))\n```"],
@@ -27,7 +28,8 @@ DOUBLE = {"problem": "Double n.", "solutions": ["```python\nprint(2*int(input())
 JOIN = {"problem": "Write join_all(parts, sep).", "solutions": ["..."],
         "tests": json.dumps([{"type": "function_call", "fn_name": "join_all", "input": [["a", "b"], "-"], "output": ["a-b"]}])}
 REVERSE = {"problem": "Reverse the words.", "solutions": ["..."], "tests": json.dumps({"inputs": ["a b\n"], "outputs": ["b a\n"]})}
-SQUARE = {"problem": "Return n*n.", "solutions": ["..."], "tests": json.dumps({"fn_name": "sq", "inputs": [[3], [0]], "outputs": [[9], [0]]})}
+SQUARE = {"problem": "Return n*n.", "solutions": ["..."],
+          "tests": json.dumps({"fn_name": "sq", "inputs": [[3], [0]], "outputs": [[9], [0]]})}
 
 
 @pytest.mark.parametrize(
@@ -158,7 +160,8 @@ def many(n: int) -> dict[str, Any]:
 
 
 def test_tasks_show_public_cases_and_hide_the_others(tmp_path: Path) -> None:
-    tasks = DeepCoderTasks(DeepCoderOptions("taco", write_rows(tmp_path / "rows.jsonl", many(5), SQUARE, "not json", taco(inputs=[], outputs=[]))))
+    path = write_rows(tmp_path / "rows.jsonl", many(5), SQUARE, "not json", taco(inputs=[], outputs=[]))
+    tasks = DeepCoderTasks(DeepCoderOptions("taco", path))
     five, square = tasks.tasks()
     assert tasks.rejected == {"row is not JSON": ["taco-2"], "no cases": ["taco-3"]}
     assert [example.stdout for example in five.public.examples] == ["answer0\n", "answer1\n"]

@@ -79,8 +79,9 @@ def _run(command: str, root: Path, timeout_s: float) -> CommandResult:
 
 def _environment(root: Path) -> Mapping[str, str]:
     return {
-        "PATH": f"{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin", "HOME": str(root), "LANG": "C.UTF-8", "PYTHON": sys.executable,
-        "LONGREIN_HIDDEN": str(root / "hidden"), "LONGREIN_SCORE": str(root / "score"), "PYTHONDONTWRITEBYTECODE": "1",
+        "PATH": f"{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin", "HOME": str(root), "LANG": "C.UTF-8",
+        "PYTHON": sys.executable, "PYTHONDONTWRITEBYTECODE": "1",
+        "LONGREIN_HIDDEN": str(root / "hidden"), "LONGREIN_SCORE": str(root / "score"),
     }
 
 

@@ -118,7 +118,8 @@ class FolderVerifier(Verifier):
             return Verdict("failed", 0.0, f"the verify command took more than {hidden['timeout_s']:g} s", details=details)
         passed = result.exit_code == 0
         score = float(passed) if result.score is None else result.score
-        return Verdict("passed" if passed else "failed", score, f"the verify command ended with exit code {result.exit_code}", details=details)
+        reason = f"the verify command ended with exit code {result.exit_code}"
+        return Verdict("passed" if passed else "failed", score, reason, details=details)
 
 
 def digest(folder: Path) -> str:

@@ -24,7 +24,9 @@ from longrein.errors import SandboxError
 from longrein_deepcoder.forkserver import lr_wire as wire
 
 MAIN = Path(__file__).parent / "forkserver" / "lr_main.py"
-PRELOAD = ("bisect", "collections", "copy", "functools", "heapq", "io", "itertools", "json", "math", "operator", "re", "string", "time", "typing")
+PRELOAD = (
+    "bisect", "collections", "copy", "functools", "heapq", "io", "itertools", "json", "math", "operator", "re", "string", "time", "typing",
+)
 """What most programs import. Each module more makes every fork slower; threading and random would also run hooks in each."""
 ENVIRONMENT = {
     "PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8", "HOME": "/box/tmp", "TMPDIR": "/box/tmp", "PYTHONHASHSEED": "0",
@@ -97,7 +99,8 @@ class ForkServer:
         root = self._folder / "root"
         root.mkdir(exist_ok=True)
         settings = {
-            "preload": PRELOAD, "boxed": isolation == "namespaces", "prefixes": prefixes(python), "root": str(root), "folder": str(self._folder),
+            "preload": PRELOAD, "boxed": isolation == "namespaces", "prefixes": prefixes(python),
+            "root": str(root), "folder": str(self._folder),
         }
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         log = os.memfd_create("longrein-forkserver-log")
@@ -222,7 +225,8 @@ def memory_file(content: bytes) -> int:
 def prefixes(python: Path) -> list[str]:
     """Return the folders that an interpreter needs besides the system's: its venv and its base prefix."""
     try:
-        asked = subprocess.run([str(python), "-sP", "-c", "import sys; print(sys.prefix, sys.base_prefix, sep='\\n')"], capture_output=True, check=True)
+        command = [str(python), "-sP", "-c", "import sys; print(sys.prefix, sys.base_prefix, sep='\\n')"]
+        asked = subprocess.run(command, capture_output=True, check=True)
     except (OSError, subprocess.CalledProcessError) as error:
         raise SandboxError(f"cannot run the interpreter {python}: {error}") from error
     return sorted({path for path in asked.stdout.decode().splitlines() if not f"{path}/".startswith("/usr/")})
