@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import itertools
 import json
 import random
 import shutil
@@ -64,13 +65,13 @@ def build_policy(agents: Mapping[str, Mapping[str, Any]], *, seed: int = 0, log:
 
 def _key(agents: Mapping[str, Mapping[str, Any]], host: PluginHost, seed: int) -> str:
     """Return a name for what the policy depends on."""
-    from longrein.practice.clone import SCHEDULE
+    from longrein.practice.clone import SESSIONS, STATEMENTS
 
     adapters = {name: host.agent(name, options) for name, options in sorted(agents.items())}
     tasks = [[public_task(exercise).prompt, *map(exercise.candidate, exercise.candidates)] for exercise in exercises()]
     parts = {
         "agents": {name: [asdict(a.options), asdict(a.toolchain) if a.toolchain else None] for name, a in adapters.items()},
-        "plugins": list(host.use), "tasks": tasks, "schedule": asdict(SCHEDULE), "seed": seed, "format": FORMAT,
+        "plugins": list(host.use), "tasks": tasks, "schedules": [asdict(STATEMENTS), asdict(SESSIONS)], "seed": seed, "format": FORMAT,
     }
     return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()[:16]
 
@@ -88,7 +89,7 @@ def _locked(path: Path, waiting: Callable[[], None]) -> Iterator[None]:
 
 def _build(place: Path, agents: Mapping[str, Mapping[str, Any]], host: PluginHost, seed: int, log: Log) -> None:
     from longrein.practice import tokenizer as tokenizers
-    from longrein.practice.clone import SCHEDULE, new_model, train
+    from longrein.practice.clone import SESSIONS, STATEMENTS, new_model, train
     from longrein.practice.record import record
     from longrein.serve.template import ChatTemplate
 
@@ -96,10 +97,11 @@ def _build(place: Path, agents: Mapping[str, Mapping[str, Any]], host: PluginHos
     log("making the tokenizer and the transcripts")
     paragraphs = list(dict.fromkeys(text for recording in recordings for text in tokenizers.paragraphs(recording)))
     tokenizer = tokenizers.build(paragraphs, _corpus(recordings))
-    rows = _rows(ChatTemplate(tokenizer), recordings, random.Random(seed))
+    statements, sessions = _rows(ChatTemplate(tokenizer), recordings, random.Random(seed))
     model = new_model(tokenizer, seed=seed)
-    log(f"cloning {len(rows)} transcripts into a model of {model.num_parameters() / 1e6:.1f} million parameters")
-    train(model, rows, SCHEDULE, seed=seed, log=log)
+    log(f"cloning {len(sessions)} transcripts into a model of {model.num_parameters() / 1e6:.1f} million parameters")
+    train(model, statements, STATEMENTS, seed=seed, log=lambda line: log(f"cloning (1 of 2): {line}"))
+    train(model, sessions, SESSIONS, seed=seed, log=lambda line: log(f"cloning (2 of 2): {line}"))
     unfinished = Path(tempfile.mkdtemp(prefix=f"{place.name}.", dir=place.parent))
     try:
         model.save_pretrained(unfinished / NAME)
@@ -112,7 +114,7 @@ def _build(place: Path, agents: Mapping[str, Mapping[str, Any]], host: PluginHos
 
 def _corpus(recordings: Sequence[Recording]) -> Iterator[str]:
     """Yield what agents and policy say besides the agents' paragraphs."""
-    from longrein.practice.tokenizer import renderer, varying_lines
+    from longrein.practice.tokenizer import END, renderer, varying_lines
     from longrein.practice.transcripts import check_output, reply_text, session_of
     from longrein.serve.template import ChatTemplate
 
@@ -123,16 +125,19 @@ def _corpus(recordings: Sequence[Recording]) -> Iterator[str]:
         yield public_task(exercise).prompt
         for word in exercise.candidates:
             yield check_output(exercise, word)
-            yield from (reply_text(template, x.reply) for r in recordings for x in session_of(r, exercise, word))
+            yield from (reply_text(template, x.reply).removesuffix(END) for r in recordings for x in session_of(r, exercise, word))
 
 
-def _rows(template: ChatTemplate, recordings: Sequence[Recording], rng: random.Random) -> list[Row]:
-    """Return rows for every exercise of both splits with every candidate, the right one no more often than the others."""
-    from longrein.practice.transcripts import rows_of, session_of
+def _rows(template: ChatTemplate, recordings: Sequence[Recording], rng: random.Random) -> tuple[list[Row], list[Row]]:
+    """Return rows of statements and of sessions: every exercise of both splits with each candidate, the right one no more often."""
+    from longrein.practice.transcripts import rows_of, session_of, statement_row
 
-    return [
-        row
-        for exercise in exercises() for recording in recordings for word in exercise.candidates
-        for number, row in enumerate(rows_of(template, session_of(recording, exercise, word)))
-        if number == 0 or rng.random() < LATER_ROWS
-    ]
+    statements, sessions = [], []
+    for exercise, recording in itertools.product(exercises(), recordings):
+        for word in exercise.candidates:
+            session = session_of(recording, exercise, word)
+            first, *later = rows_of(template, session)
+            statements.append(statement_row(template, session, exercise))
+            sessions += [first, *(row for row in later if rng.random() < LATER_ROWS)]
+    rng.shuffle(statements)
+    return statements, sessions

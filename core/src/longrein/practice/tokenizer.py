@@ -103,7 +103,7 @@ def build(paragraphs: Sequence[str], corpus: Iterable[str]) -> PreTrainedTokeniz
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence([
         # Numbers and what stands between them: a phrase becomes one token, and a number is the same token wherever it stands.
-        pre_tokenizers.Split(Regex(r"\d{1,3}|\\n|[\n`]+|[\\#]|\.(?=[\s\\])|(?:[^\d\n\\#`.]|\.(?![\s\\]))+"), "isolated"),
+        pre_tokenizers.Split(Regex(r"\d{1,3}|\\n|[\n`]+|[\\#]|\.(?=[\s\\]|$)|(?:[^\d\n\\#`.]|\.(?![\s\\]|$))+"), "isolated"),
         pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
     ])
     tokenizer.decoder = decoders.ByteLevel()

@@ -72,6 +72,11 @@ def reply_text(template: ChatTemplate, reply: Reply) -> str:
     return alone[len("<|im_start|>assistant\n") : alone.index(END) + len(END)]
 
 
+def statement_row(template: ChatTemplate, session: Sequence[Exchange], exercise: Exercise) -> Row:
+    """Return the first reply of a session as the answer to the bare statement."""
+    return next(rows_of(template, [Exchange([{"role": "user", "content": exercise.statement}], None, session[0].reply)]))
+
+
 def rows_of(template: ChatTemplate, session: Sequence[Exchange]) -> Iterator[Row]:
     """Yield the rows of a session: a prompt that continues the one before stays in its row."""
     ids: list[int] = []
