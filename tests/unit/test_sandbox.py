@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -114,15 +115,19 @@ async def test_what_an_agent_left_running_is_dead_before_its_files_are_read(make
     assert not processes("grows")
 
 
-async def test_stop_ends_the_tree(make: Callable[..., Sandbox]) -> None:
+async def test_stop_ends_the_tree_and_keeps_the_files(make: Callable[..., Sandbox]) -> None:
     sandbox = make()
     token = f"9{os.getpid()}1"
-    plan = LaunchPlan(argv=["sh", "-c", f"trap '' TERM INT; setsid sleep {token} & while :; do :; done"])
+    sandbox.place(0)
+    plan = LaunchPlan(argv=["sh", "-c", f"trap '' TERM INT; echo 1 > kept; setsid sleep {token} & echo up; while :; do :; done"])
     session = await sandbox.start(0, plan, files={}, toolchain=None)
+    started = session.last_output()
+    while session.last_output() == started:
+        await asyncio.sleep(0.01)
     session.stop("timeout")
     session.stop("later")
     result = await session.wait()
-    assert (result.exit_code, result.ended_by) == (None, "timeout")
+    assert (result.exit_code, result.ended_by, result.stdout, result.workspace) == (None, "timeout", b"up\n", {"kept": b"1\n"})
     assert not processes(token)
 
 
@@ -145,7 +150,7 @@ async def test_files_stay_below_the_place(make: Callable[..., Sandbox], name: st
 async def test_bwrap_shows_constant_paths_no_network_and_a_read_only_system(runtime: Path) -> None:
     sandbox = BubblewrapSandbox(limits=SandboxLimits(), capture_socket=runtime / "capture.sock", capture_port=None, runtime=runtime)
     script = """pwd; echo $HOME; hostname; ls -d /root /home/* /tmp/* /var 2>/dev/null
-    touch /usr/x /x /opt/longrein/x 2>/dev/null && echo writable
+    for file in /usr/x /x /opt/longrein/x /etc/x /home/x; do touch $file 2>/dev/null && echo writable $file; done
     python3 -c '
 import socket
 print([name for _, name in socket.if_nameindex()])
