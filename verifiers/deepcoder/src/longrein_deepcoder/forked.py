@@ -12,8 +12,10 @@ import subprocess
 import tempfile
 import threading
 import weakref
-from collections.abc import Iterator, Mapping
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from itertools import chain
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
@@ -180,32 +182,55 @@ class Program:
     def __init__(self, control: socket.socket, code: int, *, is_call: bool) -> None:
         self._control, self._code, self._is_call = control, code, is_call
 
-    def run(self, stdin: bytes, arguments: Any = ()) -> Run:
-        """Run one case.
+    def run(self, inputs: Iterable[Any]) -> Iterator[Run]:
+        """Run cases and yield what each left behind, in order.
+
+        The next case is handed over while one runs, so that its start does not wait for the judgement of the one before.
 
         Args:
-            stdin: what the program reads.
-            arguments: for a call, the list of arguments (plain data).
+            inputs: for each case what the program reads (bytes), or for a call the list of arguments (plain data).
 
         Raises:
             SandboxError: trouble of the grader's own; says nothing about the program.
         """
-        fds = [memory_file(stdin), os.memfd_create("stdout"), os.memfd_create("stderr")]
-        if self._is_call:
-            fds += [memory_file(marshal.dumps(arguments, 2)), os.memfd_create("result")]
+        ahead: deque[list[int]] = deque()
         try:
+            for given in inputs:
+                ahead.append(self._send(given))
+                if len(ahead) > 1:
+                    yield self._receive(ahead)
+            while ahead:
+                yield self._receive(ahead)
+        except OSError as error:
+            raise SandboxError(f"the program's init cannot be reached: {error}") from error
+        finally:
+            for fd in chain.from_iterable(ahead):
+                os.close(fd)
+
+    def _send(self, given: Any) -> list[int]:
+        fds = [memory_file(b"" if self._is_call else given), os.memfd_create("stdout"), os.memfd_create("stderr")]
+        try:
+            if self._is_call:
+                fds += [memory_file(marshal.dumps(given, 2)), os.memfd_create("result")]
             wire.send(self._control, b"case", tuple(fds))
-            message, _ = wire.receive(self._control)
-            if not message.startswith(b"{"):
-                raise SandboxError(message.decode(errors="replace") or "the program's init ended unexpectedly")
-            reply = json.loads(message)
+        except BaseException:
+            for fd in fds:
+                os.close(fd)
+            raise
+        return fds
+
+    def _receive(self, ahead: deque[list[int]]) -> Run:
+        message, _ = wire.receive(self._control)
+        if not message.startswith(b"{"):
+            raise SandboxError(message.decode(errors="replace") or "the program's init ended unexpectedly")
+        reply = json.loads(message)
+        fds = ahead.popleft()
+        try:
             return Run(
                 exit_code=reply["exit"], ended_by=reply["ended_by"], compiled=bool(fcntl.fcntl(self._code, fcntl.F_GET_SEALS)),
                 stdout=wire.read_all(fds[1]), stderr=wire.read_all(fds[2]), result=wire.read_all(fds[4]) if self._is_call else None,
                 cpu_s=reply["cpu_s"], wall_s=reply["wall_s"], memory_mb=reply["memory_mb"],
             )
-        except OSError as error:
-            raise SandboxError(f"the program's init cannot be reached: {error}") from error
         finally:
             for fd in fds:
                 os.close(fd)

@@ -6,7 +6,9 @@ import os
 import stat
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -15,12 +17,14 @@ from attrs import asdict, field, frozen, validators
 from longrein.errors import SandboxError
 from longrein.model import CaseResult, Verdict
 from longrein.verifier import Verifier
-from longrein_deepcoder.forked import ForkServer, Limits, Program, Run
+from longrein_deepcoder.forked import ForkServer, Limits
 from longrein_deepcoder.judge import judge
 from longrein_deepcoder.prompt import SOLUTION
 from longrein_deepcoder.rows import ConfigName, Rejected, normalise
 
 positive: Any = validators.gt(0)
+CASES_PER_LANE = 4
+"""A second box for the same program costs as much as two or three cases."""
 ATTEMPTS = 2
 """A grader's trouble (a process killed from outside) is tried again once."""
 
@@ -60,7 +64,9 @@ class DeepCoderVerifier(Verifier):
         super().__init__(options)
         self._server: ForkServer | None = None
         self._starting = threading.Lock()
-        self._slots = threading.BoundedSemaphore(os.cpu_count() or 1)
+        cores = os.cpu_count() or 1
+        self._slots = threading.BoundedSemaphore(cores)
+        self._helpers = ThreadPoolExecutor(cores)
 
     def grade(self, hidden: Mapping[str, Any], workspace: Path) -> Verdict:
         """Grade `workspace`/solution.py on the cases of `hidden` (normal form)."""
@@ -73,12 +79,35 @@ class DeepCoderVerifier(Verifier):
             try:
                 server = self._ready()
                 details.update(isolation=server.isolation, python=server.python_version)
-                limits = self.options.limits
-                with self._slots, server.program(files, kind=hidden["kind"], fn_name=hidden["fn_name"], limits=limits) as program:
-                    return _verdict(_cases(program, hidden, limits), details)
+                return _verdict(self._cases(server, files, hidden), details)
             except (SandboxError, OSError) as error:
                 trouble = f"grader: {error}"
         return Verdict.unscorable(trouble, **details)
+
+    def _cases(self, server: ForkServer, files: Mapping[str, bytes], hidden: Mapping[str, Any]) -> list[CaseResult]:
+        """Grade the cases, those of a long row on as many cores as no other grade is using."""
+        with self._lanes(len(hidden["cases"]) // CASES_PER_LANE) as lanes:
+            parts = [{**hidden, "cases": hidden["cases"][lane::lanes]} for lane in range(lanes)]
+            others = [self._helpers.submit(_lane, server, files, part, self.options.limits) for part in parts[1:]]
+            try:
+                graded = [_lane(server, files, parts[0], self.options.limits)]
+            finally:
+                wait(others)
+            graded += [other.result() for other in others]
+        return [graded[index % lanes][index // lanes] for index in range(len(hidden["cases"]))]
+
+    @contextmanager
+    def _lanes(self, most: int) -> Iterator[int]:
+        """Wait for one core's slot, take at most `most` in all if they are free, and yield how many."""
+        self._slots.acquire()
+        taken = 1
+        try:
+            while taken < most and self._slots.acquire(blocking=False):
+                taken += 1
+            yield taken
+        finally:
+            for _ in range(taken):
+                self._slots.release()
 
     def close(self) -> None:
         """End the fork server; the next grade starts another."""
@@ -133,14 +162,16 @@ def read_workspace(folder: Path) -> dict[str, bytes]:
     return files
 
 
-def _cases(program: Program, hidden: Mapping[str, Any], limits: Limits) -> list[CaseResult]:
+def _lane(server: ForkServer, files: Mapping[str, bytes], hidden: Mapping[str, Any], limits: Limits) -> list[CaseResult]:
+    """Grade cases one after the other in a box of their own."""
+    cases = hidden["cases"]
+    inputs = (case["input"] if hidden["kind"] == "call" else case["input"].encode("utf-8", "surrogatepass") for case in cases)
     results: list[CaseResult] = []
-    for case in hidden["cases"]:
-        is_call = hidden["kind"] == "call"
-        run: Run = program.run(b"" if is_call else case["input"].encode("utf-8", "surrogatepass"), case["input"] if is_call else ())
-        results.append(judge(run, case["output"], hidden["compare"], limits))
-        if not run.compiled:
-            return results[:1] * len(hidden["cases"])
+    with server.program(files, kind=hidden["kind"], fn_name=hidden["fn_name"], limits=limits) as program:
+        for run, case in zip(program.run(inputs), cases, strict=True):
+            results.append(judge(run, case["output"], hidden["compare"], limits))
+            if not run.compiled:
+                return results[:1] * len(cases)
     return results
 
 
