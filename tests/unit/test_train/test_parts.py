@@ -190,6 +190,11 @@ def test_a_place_leaves_out_groups_whose_rows_were_not_all_trained():
     buffer.step_done()
     assert buffer.place() == Place(10, (11, 12, 13)), "one row of group 10 is not trained"
     assert buffer.groups_stepped == 4
+    buffer.add(group(14, [1]))
+    for _ in range(2):
+        buffer.get(timeout=1)
+    buffer.step_done()
+    assert buffer.place() == Place(15, ())
 
 
 # --- resume state

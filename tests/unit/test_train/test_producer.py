@@ -30,16 +30,15 @@ from longrein.training.schedule import Curriculum, LookAhead
 class QuickEngine:
     """Rollouts of one call whose number of tokens and reward the test chooses."""
 
-    def __init__(self, reward, n_tokens=lambda spec: 4, gate=None):
-        self.version, self.reward, self.n_tokens, self.gate = 0, reward, n_tokens, gate
+    def __init__(self, reward, n_tokens=lambda spec: 4, gates=()):
+        self.version, self.reward, self.n_tokens, self.gates = 0, reward, n_tokens, dict(gates)
         self.specs, self.under_way = [], 0
 
     async def rollout(self, spec):
         self.specs.append(spec)
-        if self.gate and not spec.phase.startswith("eval"):
-            await self.gate.wait()
-        else:
-            await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        if (spec.phase, spec.sample) in self.gates:
+            await self.gates[spec.phase, spec.sample].wait()
         value, n = self.reward(spec), self.n_tokens(spec)
         call = ModelCall("c0", 0, None, [1, 2], 2, [3] * n, [-1.0] * n, version_first=self.version, version_last=self.version)
         turn = Turn(call, TurnLabel("train", "own"), "structure")
@@ -118,16 +117,19 @@ async def test_no_more_is_made_than_the_steps_need(tmp_path):
 
 
 async def test_no_training_session_starts_during_an_evaluation(tmp_path):
-    gate = asyncio.Event()
-    engine = QuickEngine(by_sample, gate=gate)
+    training, last = asyncio.Event(), asyncio.Event()
+    engine = QuickEngine(by_sample, gates={("train", 0): training, ("train", 1): training, ("eval:0", 1): last})
     producer, sent = make(tmp_path, engine)
     async with running(producer):
         await until(lambda: len(engine.specs) == 4)  # every worker holds a training session
         producer.evaluate("eval:0")
-        gate.set()
-        await until(lambda: any(isinstance(message, EvalDone) for message in sent))
+        training.set()
+        for _ in range(100):  # two workers are free while two evaluations are under way
+            await asyncio.sleep(0.001)
         phases = [spec.phase for spec in engine.specs]
-        assert phases[:8] == ["train"] * 4 + ["eval:0"] * 4
+        assert phases == ["train"] * 4 + ["eval:0"] * 4
+        last.set()
+        await until(lambda: any(isinstance(message, EvalDone) for message in sent))
         await until(lambda: len(engine.specs) > 8)
         producer.evaluate("eval:2")
         await until(lambda: sum(isinstance(message, EvalDone) for message in sent) == 2)

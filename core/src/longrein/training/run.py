@@ -139,7 +139,7 @@ def _model(config: Config, host: PluginHost, log: Log) -> tuple[str, int | None]
 def _serve(
     config: Config, model: Path, runtime: Path, folder: Path, state: TrainState, stack: ExitStack, log: Log
 ) -> tuple[PolicyEndpoint, FileTransfer]:
-    from longrein.serve.process import ServerProcess
+    from longrein.serve.process import ControlClient, ServerProcess
     from longrein.training.transfer import FileTransfer
 
     log("starting the policy server")
@@ -147,7 +147,8 @@ def _serve(
         model, runtime=runtime, log=folder / "server.log", dtype=config.train.dtype, max_model_len=config.policy.max_model_len
     )
     stack.callback(server.stop)
-    return server.endpoint, FileTransfer(server.control, server.weights, version=state.version)
+    control = ControlClient(server.control.path, timeout_s=config.train.sync_timeout_s)
+    return server.endpoint, FileTransfer(control, server.weights, version=state.version)
 
 
 def _running_endpoint(config: Config) -> PolicyEndpoint:
