@@ -69,7 +69,7 @@ class LimitsConfig:
 
     timeout_s: float = field(default=300.0, validator=positive)
     idle_s: float = field(default=120.0, validator=positive)
-    """Without a model call for so long, a session counts as stalled."""
+    """Without a model call or output for so long, a session counts as stalled."""
     reply_s: float = field(default=300.0, validator=positive)
     """A reply that the engine takes longer for counts as its error."""
     max_calls: int = field(default=40, validator=positive)

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import shutil
-import tempfile
 from collections import deque
-from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
@@ -21,7 +18,7 @@ from longrein.model import Action, Finding, Group, Outcome, Rollout, SessionResu
 from longrein.rollout.grading import Grader
 from longrein.rollout.session import SessionRunner
 from longrein.rollout.spec import RolloutSpec, SessionSpec
-from longrein.sandbox.choose import choose
+from longrein.sandbox import choose, runtime_folder
 from longrein.turns import InvalidGuard
 
 if TYPE_CHECKING:
@@ -71,8 +68,7 @@ class Engine:
 
         toolchains = {name: toolchain.find(name, a.toolchain) if a.toolchain else None for name, a in self.adapters.items()}
         backend = choose(self._config.sandbox.backend, self._host)
-        runtime = Path(tempfile.mkdtemp(prefix="lr-"))  # short: unix socket paths end at 107 bytes
-        self._stack.callback(shutil.rmtree, runtime, ignore_errors=True)
+        runtime = self._stack.enter_context(runtime_folder())
         try:
             self._capture = await self._stack.enter_async_context(
                 CaptureServer(
@@ -102,8 +98,7 @@ class Engine:
             toolchains=toolchains,
             capture=self._capture,
             sandbox=sandbox,
-            model=self._endpoint.model,
-            needs_tokens=self._endpoint.level == "tokens",
+            endpoint=self._endpoint,
         )
         return self
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
-import tempfile
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -14,6 +12,7 @@ from typing import TYPE_CHECKING
 from longrein.capture.endpoint import PolicyEndpoint
 from longrein.config import Config
 from longrein.errors import ConfigError, MissingError
+from longrein.sandbox import runtime_folder
 
 if TYPE_CHECKING:
     from longrein.plugins import PluginHost
@@ -80,15 +79,12 @@ async def open_policy(config: Config, host: PluginHost, *, folder: Path, log: Lo
         model = await asyncio.to_thread(resolve_model, config, host, log=log)
         log(f"starting the policy server for {model.name}")
         folder.mkdir(parents=True, exist_ok=True)
-        runtime = Path(tempfile.mkdtemp(prefix="lr-"))  # short: unix socket paths end at 107 bytes
-        try:
+        with runtime_folder() as runtime:
             server = await asyncio.to_thread(_start, config, model, runtime, folder)
             try:
                 yield server.endpoint
             finally:
                 await asyncio.to_thread(server.stop)
-        finally:
-            shutil.rmtree(runtime, ignore_errors=True)
 
 
 def _start(config: Config, model: Path, runtime: Path, folder: Path) -> ServerProcess:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from longrein.agent import AgentAdapter, Session
+from longrein.capture.endpoint import PolicyEndpoint
 from longrein.config import Config
 from longrein.errors import SandboxError
 from longrein.model import Finding, Outcome, SessionResult, Trajectory, Turn, TurnLabel
@@ -33,7 +34,7 @@ class SessionRunner:
         toolchains: agent name to its installed toolchain.
         capture: the running capture server.
         sandbox: the backend.
-        needs_tokens: see `Ending.needs_tokens`.
+        endpoint: the policy server behind capture.
     """
 
     def __init__(
@@ -45,11 +46,10 @@ class SessionRunner:
         toolchains: Mapping[str, InstalledToolchain | None],
         capture: CaptureServer,
         sandbox: Sandbox,
-        model: str,
-        needs_tokens: bool,
+        endpoint: PolicyEndpoint,
     ) -> None:
         self._config, self._host, self._adapters, self._toolchains = config, host, adapters, toolchains
-        self._capture, self._sandbox, self._model, self._needs_tokens = capture, sandbox, model, needs_tokens
+        self._capture, self._sandbox, self._endpoint = capture, sandbox, endpoint
         self._slots: asyncio.Queue[int] = asyncio.Queue()
         for slot in range(config.limits.sessions):
             self._slots.put_nowait(slot)
@@ -83,7 +83,8 @@ class SessionRunner:
         place = self._sandbox.place(slot)
         return Session(
             task=spec.task,
-            model=self._model,
+            model=self._endpoint.model,
+            max_model_len=self._endpoint.max_model_len,
             base_url=place.base_url,
             api_key=key,
             workdir=place.workdir,
@@ -99,14 +100,14 @@ class SessionRunner:
         over = asyncio.ensure_future(capture.over.wait())
         try:
             while not ended.done():
-                deadline, why = self._next_deadline(capture, started)
+                deadline, why = self._next_deadline(running, capture, started)
                 await asyncio.wait({ended, over}, timeout=max(0.0, deadline - time.monotonic()), return_when=asyncio.FIRST_COMPLETED)
                 if ended.done():
                     break
                 if over.done():
                     running.stop("budget")
                     break
-                deadline, why = self._next_deadline(capture, started)
+                deadline, why = self._next_deadline(running, capture, started)
                 if time.monotonic() >= deadline:
                     running.stop(why)
                     break
@@ -118,10 +119,13 @@ class SessionRunner:
         finally:
             over.cancel()
 
-    def _next_deadline(self, capture: CaptureSession, started: float) -> tuple[float, str]:
+    def _next_deadline(self, running: RunningSession, capture: CaptureSession, started: float) -> tuple[float, str]:
         limits = self._config.limits
-        quiet, why = (limits.reply_s, "reply_timeout") if capture.pending else (limits.idle_s, "stalled")
-        return min((started + limits.timeout_s, "timeout"), (max(started, capture.last_activity) + quiet, why))
+        if capture.pending:
+            quiet = (capture.last_activity + limits.reply_s, "reply_timeout")
+        else:
+            quiet = (max(started, capture.last_activity, running.last_output()) + limits.idle_s, "stalled")
+        return min((started + limits.timeout_s, "timeout"), quiet)
 
     def _label(self, spec: SessionSpec, adapter: AgentAdapter, capture: CaptureSession, findings: list[Finding]) -> Trajectory:
         def decide(turn: Turn, trajectory: Trajectory, proposal: TurnLabel) -> tuple[TurnLabel, str]:
@@ -150,7 +154,7 @@ class SessionRunner:
                 calls_model=adapter.capabilities.calls_model,
                 budget_stop=capture.budget_stop,
                 context_overflow=capture.context_overflow,
-                needs_tokens=self._needs_tokens,
+                needs_tokens=self._endpoint.level == "tokens",
                 stderr_tail=stderr or stdout,
             )
         )
