@@ -29,7 +29,7 @@ class Schedule:
 
 STATEMENTS = Schedule(steps=200, batch=24)
 """First the reply to a bare statement: in so short a context the model soon learns to copy."""
-SESSIONS = Schedule(steps=300, batch=12)
+SESSIONS = Schedule(steps=450, batch=12)
 """Then whole sessions."""
 
 

@@ -35,7 +35,7 @@ class Family:
     prints: str
     """Second sentence; {word} and {k} are filled in."""
     program: str
-    """{expression} and {k} are filled in."""
+    """{word}, {expression} and {k} are filled in."""
     draw: Callable[[random.Random, int], Any]
     """Makes an input value for which the operations' answers differ."""
     operations: Mapping[str, Operation] = field(factory=dict)
@@ -50,16 +50,16 @@ def _numbers(rng: random.Random, k: int) -> list[int]:
 
 FAMILIES: Mapping[str, Family] = {
     "number": Family(
-        "Read an integer n.", "Print n {word} {k}.", "n = int(input())\nprint({expression})\n", lambda rng, k: rng.randint(5, 60),
+        "Read an integer n.", "Print n {word} by {k}.", "n = int(input())\n{word} = {expression}\nprint({word})\n", lambda rng, k: rng.randint(5, 60),
         {
-            "plus": Operation("n + {k}", lambda n, k: n + k),
-            "minus": Operation("n - {k}", lambda n, k: n - k),
-            "times": Operation("n * {k}", lambda n, k: n * k),
+            "increased": Operation("n + {k}", lambda n, k: n + k),
+            "decreased": Operation("n - {k}", lambda n, k: n - k),
+            "multiplied": Operation("n * {k}", lambda n, k: n * k),
         },
     ),
     "list": Family(
         "Read integers from one line.", "Print the {word} of those above {k}.",
-        "xs = [x for x in map(int, input().split()) if x > {k}]\nprint({expression})\n", _numbers,
+        "xs = [x for x in map(int, input().split()) if x > {k}]\n{word} = {expression}\nprint({word})\n", _numbers,
         {
             "count": Operation("len(xs)", lambda xs, k: sum(x > k for x in xs)),
             "total": Operation("sum(xs)", lambda xs, k: sum(x for x in xs if x > k)),
@@ -87,7 +87,7 @@ class Exercise:
 
     @classmethod
     def of(cls, task_id: str) -> Exercise:
-        """Return the exercise with an id such as "number-plus-7".
+        """Return the exercise with an id such as "number-increased-7".
 
         Raises:
             TaskError: there is none.
@@ -95,7 +95,7 @@ class Exercise:
         family, word, k = ([*task_id.split("-"), "", ""])[:3]
         known = family in FAMILIES and word in FAMILIES[family].operations and k.isdecimal() and int(k) in CONSTANTS
         if not known or cls(family, word, int(k)).id != task_id:
-            raise TaskError(f"unknown practice task {task_id!r}; they are named like number-plus-7")
+            raise TaskError(f"unknown practice task {task_id!r}; they are named like number-increased-7")
         return cls(family, word, int(k))
 
     @property
@@ -104,20 +104,15 @@ class Exercise:
         return f"{self.family}-{self.word}-{self.k}"
 
     @property
-    def wanted(self) -> str:
-        """The sentence that says what to print."""
-        return FAMILIES[self.family].prints.format(word=self.word, k=self.k)
-
-    @property
     def statement(self) -> str:
         """What is asked, without examples."""
-        return f"{FAMILIES[self.family].reads} {self.wanted}"
+        family = FAMILIES[self.family]
+        return f"{family.reads} {family.prints.format(word=self.word, k=self.k)}"
 
     def candidate(self, word: str) -> str:
-        """Return the program that repeats what is wanted in a comment and then does operation `word`."""
+        """Return the program that calls its answer by the statement's word and computes it by operation `word`."""
         family = FAMILIES[self.family]
-        text = family.program.replace("{expression}", family.operations[word].expression)
-        return f"# {self.wanted}\n{text.format(k=self.k)}"
+        return family.program.replace("{expression}", family.operations[word].expression).format(word=self.word, k=self.k)
 
     @property
     def candidates(self) -> Sequence[str]:
