@@ -23,6 +23,11 @@ class TaskSet(ABC):
         self.rejected: dict[str, list[str]] = {}
         """Reason to ids of the rows that could not be used, filled while `tasks` is read."""
 
+    @property
+    def training_refused(self) -> str | None:
+        """Why this set must not be trained on, or None."""
+        return None
+
     @abstractmethod
     def tasks(self) -> Iterator[Task]:
         """Yield the tasks in a fixed order, streaming."""

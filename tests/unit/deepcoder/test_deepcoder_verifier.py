@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from longrein.model import Verdict
-from longrein_deepcoder.verifier import DeepCoderVerifier, DeepCoderVerifierOptions, grade_row
+from longrein_deepcoder.verifier import DeepCoderVerifier, DeepCoderVerifierOptions
 
 OPTIONS: dict[str, Any] = {"cpu_s": 1.0, "wall_s": 2.0, "memory_mb": 256, "output_kb": 1024, "disk_mb": 8}
 Grade = Callable[..., Verdict]
@@ -62,23 +62,6 @@ def test_a_killed_server_is_replaced(tmp_path: Path) -> None:
     verifier._server._process.wait()
     assert verifier.grade(hidden, tmp_path).status == "passed"
     verifier.close()
-
-
-def test_grade_row_grades_every_case(tmp_path: Path) -> None:
-    (tmp_path / "solution.py").write_text("def sq(n):\n    return n * n if n < 4 else 0\n")
-    tests = {"fn_name": "sq", "inputs": [[n] for n in range(5)], "outputs": [[n * n] for n in range(5)]}
-    row = {"problem": "Return n*n.", "tests": json.dumps(tests)}
-    graded = grade_row("taco", row, tmp_path)
-    assert (graded["status"], graded["score"]) == ("failed", 0.8)
-    assert [case["status"] for case in graded["cases"]] == ["passed"] * 4 + ["wrong_answer"]
-    assert json.loads(json.dumps(graded)) == graded
-
-
-def test_grade_row_rejects_with_a_reason(tmp_path: Path) -> None:
-    graded = grade_row("taco", {"problem": "x", "tests": "{"}, tmp_path)
-    assert graded["status"] == "rejected"
-    assert graded["score"] is None
-    assert "not JSON" in graded["reason"]
 
 
 def test_a_killed_grader_leaves_no_process(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ from longrein.model import Task
 from longrein.plugins import PluginHost
 from longrein.rollout.policy import endpoint_of, policy_agents
 from longrein.rollout.record import RunRecorder
-from longrein.rollout.tasks import load_tasks
+from longrein.rollout.tasks import load_tasks, open_taskset
 from longrein.training.messages import Ended, Heartbeat, Ready
 from longrein.training.producer import Place, Producer, RolloutEngine
 from longrein.training.schedule import Curriculum, LookAhead
@@ -177,8 +177,10 @@ def training_tasks(config: Config, host: PluginHost) -> tuple[list[Task], list[T
     """Return the tasks of [taskset] and of [eval.taskset].
 
     Raises:
-        ConfigError: a task is in both, by id or by content.
+        ConfigError: the task set is not for training, or a task is in both, by id or by content.
     """
+    if refused := open_taskset(config.taskset, host).training_refused:
+        raise ConfigError(refused)
     tasks = load_tasks(config.taskset, host)
     if config.eval is None:
         return tasks, []

@@ -106,6 +106,14 @@ class DeepCoderTasks(TaskSet):
             return None
         return {SOLUTION: unfenced(solutions[0])}
 
+    def row(self, row: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+        """Return the verifier's name and all cases of any row of the config, public ones included."""
+        try:
+            normal = normalise(self.options.config, row)
+        except Rejected as error:
+            raise TaskError(str(error)) from error
+        return "deepcoder", normal.hidden(normal.cases)
+
     def _row(self, task_id: str) -> Mapping[str, Any]:
         config, _, index = task_id.rpartition("-")
         if config != self.options.config or not index.isdigit():

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from attrs import asdict, field, frozen, validators
+from attrs import field, frozen, validators
 
 from longrein.errors import SandboxError
 from longrein.model import CaseResult, Verdict
@@ -20,7 +20,6 @@ from longrein.verifier import Verifier
 from longrein_deepcoder.forked import ForkServer, Limits
 from longrein_deepcoder.judge import judge
 from longrein_deepcoder.prompt import SOLUTION
-from longrein_deepcoder.rows import ConfigName, Rejected, normalise
 
 positive: Any = validators.gt(0)
 CASES_PER_LANE = 4
@@ -126,28 +125,6 @@ class DeepCoderVerifier(Verifier):
             if self._server is None or not self._server.alive:
                 self._server = ForkServer(self.options.python or Path(sys.executable), self.options.isolation)
             return self._server
-
-
-def grade_row(
-    config: ConfigName, row: Mapping[str, Any], workspace: Path, options: DeepCoderVerifierOptions | None = None
-) -> dict[str, Any]:
-    """Grade all cases of a row, public ones included.
-
-    Returns:
-        {"status": "passed" | "failed" | "unscorable" | "rejected", "score": number or None, "reason": ..., "cases": [{"status": ...}],
-        "details": {...}}.
-    """
-    try:
-        normal = normalise(config, row)
-    except Rejected as error:
-        return {"status": "rejected", "score": None, "reason": str(error), "cases": [], "details": {}}
-    verifier = DeepCoderVerifier(options)
-    try:
-        verdict = verifier.grade(normal.hidden(normal.cases), workspace)
-    finally:
-        verifier.close()
-    cases = [asdict(case, filter=lambda _field, value: value not in ("", None)) for case in verdict.cases]
-    return {"status": verdict.status, "score": verdict.score, "reason": verdict.reason, "cases": cases, "details": verdict.details}
 
 
 def read_workspace(folder: Path) -> dict[str, bytes]:
