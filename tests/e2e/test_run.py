@@ -108,6 +108,7 @@ for key, path in (("wrong", "/v1/chat/completions"), (os.environ["KEY"], "/sessi
 print(got); ask("go")
 """
     rollout = run_program(toy_config, toy_host, lambda _: Reply("ok"), code)
+    assert rollout.session.stdout, rollout.session.stderr
     codes = json.loads(rollout.session.stdout.strip().splitlines()[-1])
     assert codes[0] == 401
     assert set(codes[1:]) <= {401, 404, 405}

@@ -194,17 +194,26 @@ def accept(server: socket.socket, path: str) -> None:
 
 
 def pump(source: socket.socket, target: socket.socket) -> None:
-    """Copy one direction; when it breaks, both sides must notice, or a dead client would look alive to the engine."""
+    """Copy one direction until its source ends, which the target is told.
+
+    A target that reads no more may still be answering (a refusal before the body was read): the rest is dropped, and the
+    other direction goes on. A client that dies ends its source, so the engine sees that too.
+    """
+    reads = True
+    end = socket.SHUT_WR
     try:
         while data := source.recv(65536):
-            target.sendall(data)
-        target.shutdown(socket.SHUT_WR)
+            if reads:
+                try:
+                    target.sendall(data)
+                except OSError:
+                    reads = False
     except OSError:
-        for side in (source, target):
-            try:
-                side.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                continue
+        end = socket.SHUT_RDWR
+    try:
+        target.shutdown(end)
+    except OSError:
+        pass  # it ended first
 
 
 if __name__ == "__main__":
