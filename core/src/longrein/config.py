@@ -127,7 +127,7 @@ class TrainConfig:
     max_steps: int = field(default=10, validator=positive)
     group_size: int = field(default=8, validator=validators.ge(2))
     """Rollouts of one (task, agent) that are compared."""
-    rollouts_per_step: int = field(default=16, validator=positive)
+    rows_per_step: int = field(default=16, validator=positive)
     """Training rows of one optimizer step; a rollout gives one, or more where its history was rewritten."""
     learning_rate: float = field(default=3e-4, validator=positive)
     max_staleness: int = field(default=4, validator=validators.ge(1))

@@ -272,13 +272,13 @@ def test_no_staleness_is_refused():
 
 def test_arguments_of_the_trainer(tmp_path):
     args = trl_settings.make_args(
-        config(rollouts_per_step=12, token_budget=16_384, trl={"epsilon_high": 0.28}, sampling={"temperature": 0.7}), run_folder=tmp_path,
+        config(rows_per_step=12, token_budget=16_384, trl={"epsilon_high": 0.28}, sampling={"temperature": 0.7}), run_folder=tmp_path,
         processes=1,
     )
     assert (args.per_device_train_batch_size, args.gradient_accumulation_steps) == (4, 3), "4 x 16,384 tokens in one forward pass"
     assert (args.max_steps, args.token_budget, args.epsilon_high, args.temperature) == (10, 0, 0.28, 0.7)
     assert args.report_to == []
-    with pytest.raises(ConfigError, match="rollouts_per_step 12 must be a multiple"):
-        trl_settings.make_args(config(rollouts_per_step=12, trl={"per_device_train_batch_size": 5}), run_folder=tmp_path, processes=1)
+    with pytest.raises(ConfigError, match="rows_per_step 12 must be a multiple"):
+        trl_settings.make_args(config(rows_per_step=12, trl={"per_device_train_batch_size": 5}), run_folder=tmp_path, processes=1)
     with pytest.raises(ConfigError, match=r"\[train.trl\]"):
         trl_settings.make_args(config(trl={"lr_scheduler_type": "never"}), run_folder=tmp_path, processes=1)

@@ -55,7 +55,7 @@ class QuickEngine:
 def make(tmp_path, engine, *, steps=3, max_staleness=2, **train):
     config = from_mapping({
         "taskset": "set", "agents": {"a": {}, "b": {}}, "limits": {"sessions": 2},
-        "train": {"group_size": 2, "rollouts_per_step": 4, **train}, "eval": {"taskset": "set", "samples": 2},
+        "train": {"group_size": 2, "rows_per_step": 4, **train}, "eval": {"taskset": "set", "samples": 2},
     })
     tasks = [Task(f"t{i}", f"d{i}", PublicTask("p"), TaskRef("set", f"t{i}"), "v") for i in range(4)]
     sent = []

@@ -86,7 +86,7 @@ def settings(folder, model):
     return {
         "run": {"out": str(folder / "run"), "seed": 1}, "plugins": {"use": ["./numbers.py"]}, "taskset": "numbers",
         "agents": {"tick": {}, "tock": {}}, "policy": {"model": str(model)}, "limits": {"sessions": 4},
-        "train": {"max_steps": 3, "group_size": 4, "rollouts_per_step": 8, "learning_rate": 1e-2, "save_steps": 2},
+        "train": {"max_steps": 3, "group_size": 4, "rows_per_step": 8, "learning_rate": 1e-2, "save_steps": 2},
     }
 
 

@@ -1,4 +1,4 @@
-# ruff: noqa: PTH123, PTH208 - pathlib costs 15 ms at every start
+# ruff: noqa: PTH123, PTH208, SIM105 - pathlib costs 15 ms at every start
 """The first process of a session: `python -I -S init.py JSON`, standard library only and few imports, for it starts with each.
 
 It relays loopback to the capture socket (bubblewrap), sets the limits, starts the agent, watches the process tree, and

@@ -106,7 +106,7 @@ def _prepare(
     stack.callback(shutil.rmtree, runtime, ignore_errors=True)
     recorder = RunRecorder(folder, exist_ok=resumed)
     wants = config.train
-    buffer = RowBuffer(state, rows_per_step=wants.rollouts_per_step, max_staleness=wants.max_staleness, max_steps=wants.max_steps)
+    buffer = RowBuffer(state, rows_per_step=wants.rows_per_step, max_staleness=wants.max_staleness, max_steps=wants.max_steps)
     worker = RolloutWorker(Launch(config, host.folder, folder, next_block(folder), (runtime,)), state, buffer, log=log)
     stack.callback(worker.stop)
     ready = worker.wait_ready()

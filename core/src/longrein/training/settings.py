@@ -23,7 +23,7 @@ OWNED: Mapping[str, str] = {
     "max_steps": "set [train] max_steps",
     "num_train_epochs": "the length of a run is [train] max_steps; passes over the tasks are counted by the engine process",
     "num_generations": "set [train] group_size",
-    "gradient_accumulation_steps": "it follows from [train] rollouts_per_step and per_device_train_batch_size",
+    "gradient_accumulation_steps": "it follows from [train] rows_per_step and per_device_train_batch_size",
     "learning_rate": "set [train] learning_rate",
     "max_staleness": "set [train] max_staleness",
     "token_budget": "set [train] token_budget",
@@ -85,7 +85,7 @@ def trl_fields() -> set[str]:
 def make_args(config: Config, *, run_folder: Path, processes: int) -> AsyncGRPOConfig:
     """Return TRL's arguments for a config.
 
-    An optimizer step takes `rollouts_per_step` rows: that many samples are counted out (TRL's own token_budget is 0), so the
+    An optimizer step takes `rows_per_step` rows: that many samples are counted out (TRL's own token_budget is 0), so the
     step at which a row is trained, and with it its staleness at the loss, is known when it is handed over.
 
     Args:
@@ -98,16 +98,16 @@ def make_args(config: Config, *, run_folder: Path, processes: int) -> AsyncGRPOC
     train, on_gpu = config.train, torch.cuda.is_available()
     passed = dict(train.trl)
     per_device = passed.pop("per_device_train_batch_size", None)
-    per_device = per_device or _rows_per_forward(train.rollouts_per_step, processes, train.token_budget)
-    if train.rollouts_per_step % (per_device * processes):
+    per_device = per_device or _rows_per_forward(train.rows_per_step, processes, train.token_budget)
+    if train.rows_per_step % (per_device * processes):
         raise ConfigError(
-            f"[train] rollouts_per_step {train.rollouts_per_step} must be a multiple of per_device_train_batch_size x processes "
+            f"[train] rows_per_step {train.rows_per_step} must be a multiple of per_device_train_batch_size x processes "
             f"({per_device} x {processes})"
         )
     values: dict[str, Any] = {
         "output_dir": str(run_folder / "checkpoints"), "run_name": config.run.name, "seed": config.run.seed, "max_steps": train.max_steps,
         "num_generations": train.group_size, "per_device_train_batch_size": per_device,
-        "gradient_accumulation_steps": train.rollouts_per_step // (per_device * processes), "learning_rate": train.learning_rate,
+        "gradient_accumulation_steps": train.rows_per_step // (per_device * processes), "learning_rate": train.learning_rate,
         "max_staleness": train.max_staleness, "token_budget": 0, "save_strategy": "steps", "save_steps": train.save_steps,
         # Weights stay in float32 unless [train.trl] dtype says otherwise: bfloat16 would round small updates away.
         "dtype": "float32", "bf16": train.dtype == "bfloat16", "report_to": list(train.report_to) or "none",
