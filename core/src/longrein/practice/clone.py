@@ -19,7 +19,7 @@ MAX_MODEL_LEN = 4096
 
 @frozen
 class Schedule:
-    """How long and how fast to train. Steps and not seconds: the same seed gives the same model however busy the machine is."""
+    """How long and how fast to train. Steps and not seconds: a busy machine takes longer and makes as good a model."""
 
     steps: int
     batch: int
@@ -27,9 +27,9 @@ class Schedule:
     warm_up: int = 40
 
 
-STATEMENTS = Schedule(steps=200, batch=24)
+STATEMENTS = Schedule(steps=300, batch=24)
 """First the reply to a bare statement: in so short a context the model soon learns to copy."""
-SESSIONS = Schedule(steps=450, batch=12)
+SESSIONS = Schedule(steps=700, batch=12)
 """Then whole sessions."""
 
 

@@ -50,7 +50,8 @@ def _numbers(rng: random.Random, k: int) -> list[int]:
 
 FAMILIES: Mapping[str, Family] = {
     "number": Family(
-        "Read an integer n.", "Print n {word} by {k}.", "n = int(input())\n{word} = {expression}\nprint({word})\n", lambda rng, k: rng.randint(5, 60),
+        "Read an integer n.", "Print n {word} by {k}.", "n = int(input())\n{word} = {expression}\nprint({word})\n",
+        lambda rng, k: rng.randint(5, 60),
         {
             "increased": Operation("n + {k}", lambda n, k: n + k),
             "decreased": Operation("n - {k}", lambda n, k: n - k),
