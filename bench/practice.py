@@ -194,7 +194,8 @@ def main() -> int:
     for seed in range(args.seeds):
         curve = {0: before} | {
             step: bench.pass_rate(model, held_out, 8 if step == args.steps else 3)
-            for step, model in simulate(bench, trial, seed=seed) if step % 5 == 0 or step == args.steps
+            for step, model in simulate(bench, trial, seed=seed)
+            if step % 5 == 0 or step == args.steps
         }
         good &= args.permute or curve[args.steps] - before >= 0.2
         print(json.dumps({"seed": seed, "pass_rate": {step: round(rate, 3) for step, rate in curve.items()}, "bound": "+0.20"}))

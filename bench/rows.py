@@ -31,10 +31,22 @@ def session(n_turns, n_tokens):
         if turn:
             messages.append({"role": "tool", "tool_call_id": "1", "content": f"{turn} " + " ".join(vocabulary[start:asked])})
         reply = {"role": "assistant", "content": f"{turn} " + " ".join(vocabulary[asked:end])}
-        yield ModelCall(
-            id=f"call-{turn}", index=turn, parent_id=None, context_ids=(), prompt_len=0, sampled_ids=ids[asked:end],
-            logprobs=[-(n % 997) / 331 for n in range(asked, end)], usage=Usage(asked, n_reply), reply=reply, finish_reason="stop",
-        ), ids[:asked], list(messages)
+        yield (
+            ModelCall(
+                id=f"call-{turn}",
+                index=turn,
+                parent_id=None,
+                context_ids=(),
+                prompt_len=0,
+                sampled_ids=ids[asked:end],
+                logprobs=[-(n % 997) / 331 for n in range(asked, end)],
+                usage=Usage(asked, n_reply),
+                reply=reply,
+                finish_reason="stop",
+            ),
+            ids[:asked],
+            list(messages),
+        )
         messages.append(reply)
 
 

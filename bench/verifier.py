@@ -87,8 +87,11 @@ def measure(verifier: DeepCoderVerifier, load: Workload, workers: int, runs: int
     pairs = [(timed(ours, load, workers), timed(lambda: plain(folder, load), load, workers)) for _ in range(runs)]
     fast, slow = (statistics.median(column) for column in zip(*pairs, strict=True))
     holds = bool(fast / slow >= load.bound)
-    print(f"{load.name:18} {workers} worker(s)  {fast:9.1f} cases/s  plain {slow:7.1f}  ratio {fast / slow:6.1f}"
-          f"  bound {load.bound:4.1f}  {'holds' if holds else 'DOES NOT HOLD'}", flush=True)
+    print(
+        f"{load.name:18} {workers} worker(s)  {fast:9.1f} cases/s  plain {slow:7.1f}  ratio {fast / slow:6.1f}"
+        f"  bound {load.bound:4.1f}  {'holds' if holds else 'DOES NOT HOLD'}",
+        flush=True,
+    )
     return holds
 
 

@@ -18,13 +18,13 @@ TOY = Path(__file__).with_name("toy.py")
 MakeConfig = Callable[..., Config]
 
 
-@pytest.fixture()
+@pytest.fixture
 def toy_host() -> PluginHost:
     """The host with the toy plugin."""
     return PluginHost.load(("./toy.py",), folder=TOY.parent)
 
 
-@pytest.fixture()
+@pytest.fixture
 def toy_config(tmp_path: Path) -> MakeConfig:
     """Make a config: agents with options, an endpoint, and overrides."""
 
@@ -36,7 +36,7 @@ def toy_config(tmp_path: Path) -> MakeConfig:
     return make
 
 
-@pytest.fixture()
+@pytest.fixture
 def nothing_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Give a short temporary folder (`tmp_path` stands outside it); fail when a test leaves a process, or anything in that folder."""
     folder = Path(tempfile.mkdtemp(prefix="t-", dir="/tmp"))

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.e2e.conftest import MakeConfig
 
 from longrein import api
 from longrein.errors import CaptureError, RunStopped
@@ -21,8 +22,6 @@ from longrein.plugins import PluginHost
 from longrein.rollout.record import config_toml, read_rollouts
 from longrein.testing.scripted import Reply, ScriptedServer
 from longrein.testing.solver import solver
-
-from tests.e2e.conftest import MakeConfig
 
 pytestmark = [pytest.mark.usefixtures("nothing_left"), pytest.mark.timeout(240)]
 PROGRAM = "print(2 * int(input()))\n"

@@ -32,8 +32,12 @@ def kinds(rollout: Rollout) -> list[tuple[str, str]]:
 def _kind(messages: list[Any]) -> str:
     """Name a request by words of the agent's own prompts."""
     system, asked = str(messages[0]["content"]), json.dumps(messages[1:])
-    for words, kind in (("title generator", "title"), ("context summarization", "summary"), ("Git commit message", "commit"),
-                        ("*Briefly* summarize", "summary")):
+    for words, kind in (
+        ("title generator", "title"),
+        ("context summarization", "summary"),
+        ("Git commit message", "commit"),
+        ("*Briefly* summarize", "summary"),
+    ):
         if words in system:
             return kind
     return "sub-agent" if SUB_TASK in asked and "variant" not in asked else "agent"

@@ -20,8 +20,14 @@ TOY = Path(__file__).parents[1] / "e2e" / "toy.py"
 
 def session(**more: Any) -> Session:
     given: dict[str, Any] = {
-        "task": PublicTask("-v do it", check="check.py"), "model": "m", "base_url": "http://127.0.0.1:1", "api_key": "key-1",
-        "workdir": PurePosixPath("/work"), "home": PurePosixPath("/home/agent"), "python": PurePosixPath("/p")} | more
+        "task": PublicTask("-v do it", check="check.py"),
+        "model": "m",
+        "base_url": "http://127.0.0.1:1",
+        "api_key": "key-1",
+        "workdir": PurePosixPath("/work"),
+        "home": PurePosixPath("/home/agent"),
+        "python": PurePosixPath("/p"),
+    } | more
     return Session(**given)
 
 
@@ -46,10 +52,14 @@ def test_options_and_tasks_without_examples() -> None:
     assert "--test-cmd" not in Aider().launch(session(task=PublicTask("x"))).argv
 
 
-@pytest.mark.parametrize(("system", "label"), [
-    ("You are an expert software engineer that generates concise, one-line Git", "aux"),
-    ("*Briefly* summarize this partial conversation about programming.", "aux"), ("Act as an expert software developer.", None),
-])
+@pytest.mark.parametrize(
+    ("system", "label"),
+    [
+        ("You are an expert software engineer that generates concise, one-line Git", "aux"),
+        ("*Briefly* summarize this partial conversation about programming.", "aux"),
+        ("Act as an expert software developer.", None),
+    ],
+)
 def test_side_calls_are_known_by_their_system_prompt(system: str, label: str | None) -> None:
     call = ModelCall("c", 0, None, (), 0, (), (), messages=({"role": "system", "content": system}, {"role": "user", "content": "x"}))
     turn = Turn(call, TurnLabel("train", "structure"), "structure")
@@ -61,13 +71,18 @@ EDIT, RUN = Action("edit", "edit", "solution.py"), Action("run", "test")
 APPLIED = "Applied edit to solution.py\n"
 
 
-@pytest.mark.parametrize(("stdout", "history", "actions"), [
-    (f"hello\n{APPLIED}ok\n", "> aider --auto-test --test-cmd x", [EDIT, RUN]),
-    (APPLIED, "> aider --auto-test --test-cmd x", [EDIT, RUN]),
-    (f"{APPLIED}{APPLIED}wrong\n{APPLIED}ok\n", "> aider --auto-test --test-cmd x", [EDIT, EDIT, RUN, EDIT, RUN]),
-    (f"{APPLIED}E999\nAttempt to fix lint errors? (Y)es\n{APPLIED}ok\n", "> aider --auto-test --test-cmd x", [EDIT, EDIT, RUN]),
-    (f"{APPLIED}ok\n", "> aider --no-git", [EDIT]), (f"{APPLIED}ok\n", None, [EDIT]), ("", "> aider --auto-test --test-cmd x", []),
-])
+@pytest.mark.parametrize(
+    ("stdout", "history", "actions"),
+    [
+        (f"hello\n{APPLIED}ok\n", "> aider --auto-test --test-cmd x", [EDIT, RUN]),
+        (APPLIED, "> aider --auto-test --test-cmd x", [EDIT, RUN]),
+        (f"{APPLIED}{APPLIED}wrong\n{APPLIED}ok\n", "> aider --auto-test --test-cmd x", [EDIT, EDIT, RUN, EDIT, RUN]),
+        (f"{APPLIED}E999\nAttempt to fix lint errors? (Y)es\n{APPLIED}ok\n", "> aider --auto-test --test-cmd x", [EDIT, EDIT, RUN]),
+        (f"{APPLIED}ok\n", "> aider --no-git", [EDIT]),
+        (f"{APPLIED}ok\n", None, [EDIT]),
+        ("", "> aider --auto-test --test-cmd x", []),
+    ],
+)
 def test_actions_are_applied_edits_and_the_tests_after_them(stdout: str, history: str | None, actions: list[Action]) -> None:
     workspace = {".aider.chat.history.md": history.encode()} if history else {}
     result = SessionResult("s", "aider", Outcome("completed"), Trajectory(), stdout=stdout, workspace=workspace)
@@ -82,8 +97,15 @@ def script(request: dict[str, Any]) -> Reply:
 def test_a_real_session_reflects_on_its_failed_test(tmp_path: Path) -> None:
     toolchain.find("aider", Aider.toolchain)  # type: ignore[arg-type]
     with ScriptedServer(script) as server:
-        made = from_mapping({"taskset": {"name": "doubling", "limit": 1}, "agents": {"aider": {}}, "run": {"out": str(tmp_path / "run")},
-                             "plugins": {"use": [str(TOY)]}, "policy": {"url": server.endpoint.url, "model": "scripted"}})
+        made = from_mapping(
+            {
+                "taskset": {"name": "doubling", "limit": 1},
+                "agents": {"aider": {}},
+                "run": {"out": str(tmp_path / "run")},
+                "plugins": {"use": [str(TOY)]},
+                "policy": {"url": server.endpoint.url, "model": "scripted"},
+            }
+        )
         [rollout] = api.run(made, host=PluginHost.load((str(TOY),))).rollouts
     assert (rollout.outcome.kind, rollout.verdict.status) == ("completed", "passed"), rollout.session.stdout
     assert [action.kind for action in rollout.actions] == ["edit", "run", "edit", "run"]

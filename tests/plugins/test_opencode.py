@@ -21,8 +21,14 @@ PROMPT = 'Write  solution.py: "say" 5 1e3 -v -- --title "x y" \'q\'\n- it prints
 
 def session(**more: Any) -> Session:
     given: dict[str, Any] = {
-        "task": PublicTask(PROMPT), "model": "m", "base_url": "http://127.0.0.1:1", "api_key": "key-1", "workdir": PurePosixPath("/work"),
-        "home": PurePosixPath("/home/agent"), "python": PurePosixPath("/p")} | more
+        "task": PublicTask(PROMPT),
+        "model": "m",
+        "base_url": "http://127.0.0.1:1",
+        "api_key": "key-1",
+        "workdir": PurePosixPath("/work"),
+        "home": PurePosixPath("/home/agent"),
+        "python": PurePosixPath("/p"),
+    } | more
     return Session(**given)
 
 
@@ -51,10 +57,15 @@ def test_options() -> None:
     assert Opencode().launch(session()) == Opencode().launch(session())
 
 
-@pytest.mark.parametrize(("system", "label"), [
-    ("You are a title generator. You output", "aux"), ("You are a context summarization agent. You", "aux"),
-    ("Summarize what was done in this conversation. W", "aux"), ("You are opencode, an", None),
-])
+@pytest.mark.parametrize(
+    ("system", "label"),
+    [
+        ("You are a title generator. You output", "aux"),
+        ("You are a context summarization agent. You", "aux"),
+        ("Summarize what was done in this conversation. W", "aux"),
+        ("You are opencode, an", None),
+    ],
+)
 def test_side_calls_are_known_by_their_system_prompt(system: str, label: str | None) -> None:
     call = ModelCall("c", 0, None, (), 0, (), (), messages=({"role": "system", "content": system}, {"role": "user", "content": "x"}))
     turn = Turn(call, TurnLabel("train", "structure"), "structure")
@@ -69,20 +80,30 @@ def test_actions_come_from_the_tool_calls_that_were_delivered() -> None:
         return Turn(call, TurnLabel("train", ""), "")
 
     turns = (
-        turn(0, "read", '{"filePath": "a.py"}'), turn(1, "write", '{"filePath": "solution.py", "content": "x"}'),
-        turn(2, "bash", '{"command": "python3 solution.py"}', delivered=False), turn(3, "bash", '{"command": "ls"}'),
-        turn(4, "grep", '{"pattern": "x"}'), turn(5, "todowrite", "not json"), turn(6, "edit", "[1]"),
+        turn(0, "read", '{"filePath": "a.py"}'),
+        turn(1, "write", '{"filePath": "solution.py", "content": "x"}'),
+        turn(2, "bash", '{"command": "python3 solution.py"}', delivered=False),
+        turn(3, "bash", '{"command": "ls"}'),
+        turn(4, "grep", '{"pattern": "x"}'),
+        turn(5, "todowrite", "not json"),
+        turn(6, "edit", "[1]"),
     )
     result = SessionResult("s", "opencode", Outcome("completed"), Trajectory(turns))
     assert Opencode().actions(result) == [
-        Action("read", "read", "a.py"), Action("edit", "write", "solution.py"), Action("run", "bash", "ls"),
-        Action("search", "grep", "x"), Action("other", "todowrite"), Action("edit", "edit"),
+        Action("read", "read", "a.py"),
+        Action("edit", "write", "solution.py"),
+        Action("run", "bash", "ls"),
+        Action("search", "grep", "x"),
+        Action("other", "todowrite"),
+        Action("edit", "edit"),
     ]
 
 
 def script(request: dict[str, Any]) -> Reply:
-    steps = [("write", {"filePath": "/work/solution.py", "content": "print(42)\n"}),
-             ("bash", {"command": "pwd; python3 solution.py; env | grep -c KEY", "description": "try"})]
+    steps = [
+        ("write", {"filePath": "/work/solution.py", "content": "print(42)\n"}),
+        ("bash", {"command": "pwd; python3 solution.py; env | grep -c KEY", "description": "try"}),
+    ]
     done = sum(message["role"] == "tool" for message in request["messages"])
     return Reply("", [steps[done]]) if done < len(steps) else Reply("Done.")
 
@@ -92,10 +113,17 @@ def test_a_real_session_gets_the_exact_prompt_and_its_tools_work(tmp_path: Path)
     task = tmp_path / "task"
     (task / "hidden").mkdir(parents=True)
     (task / "prompt.md").write_text(PROMPT)
-    (task / "verify.sh").write_text("test \"$(python3 solution.py)\" = 42")
+    (task / "verify.sh").write_text('test "$(python3 solution.py)" = 42')
     with ScriptedServer(script) as server:
-        made = from_mapping({"taskset": f"{task}/", "agents": {"opencode": {}}, "run": {"out": str(tmp_path / "run")},
-                             "policy": {"url": server.endpoint.url, "model": "scripted"}, "limits": {"max_reply_tokens": 9000}})
+        made = from_mapping(
+            {
+                "taskset": f"{task}/",
+                "agents": {"opencode": {}},
+                "run": {"out": str(tmp_path / "run")},
+                "policy": {"url": server.endpoint.url, "model": "scripted"},
+                "limits": {"max_reply_tokens": 9000},
+            }
+        )
         [rollout] = api.run(made, host=PluginHost.load()).rollouts
     first, _, last = requests = [request for request in server.requests if request.get("tools")]
     assert first["messages"][-1] == {"role": "user", "content": PROMPT}

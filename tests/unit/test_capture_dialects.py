@@ -16,13 +16,25 @@ from longrein.testing.scripted import Reply, ScriptedServer
 from longrein.testing.tokens import ASSISTANT, END, USER
 
 PARAMETERS = {"type": "object", "properties": {"a": {"type": "integer"}}}
-CHAT = {"model": "m", "messages": [{"role": "user", "content": "hi"}], "temperature": 0.2,
-        "tools": [{"type": "function", "function": {"name": "add", "parameters": PARAMETERS}}]}
+CHAT = {
+    "model": "m",
+    "messages": [{"role": "user", "content": "hi"}],
+    "temperature": 0.2,
+    "tools": [{"type": "function", "function": {"name": "add", "parameters": PARAMETERS}}],
+}
 RESPONSES = {"model": "m", "input": "hi", "temperature": 0.2, "tools": [{"type": "function", "name": "add", "parameters": PARAMETERS}]}
-MESSAGES = {"model": "m", "max_tokens": 90, "messages": [{"role": "user", "content": "hi"}], "temperature": 0.2,
-            "tools": [{"name": "add", "input_schema": PARAMETERS}]}
-GOOGLE = {"contents": [{"role": "user", "parts": [{"text": "hi"}]}], "generationConfig": {"temperature": 0.2},
-          "tools": [{"functionDeclarations": [{"name": "add", "parameters": PARAMETERS}]}]}
+MESSAGES = {
+    "model": "m",
+    "max_tokens": 90,
+    "messages": [{"role": "user", "content": "hi"}],
+    "temperature": 0.2,
+    "tools": [{"name": "add", "input_schema": PARAMETERS}],
+}
+GOOGLE = {
+    "contents": [{"role": "user", "parts": [{"text": "hi"}]}],
+    "generationConfig": {"temperature": 0.2},
+    "tools": [{"functionDeclarations": [{"name": "add", "parameters": PARAMETERS}]}],
+}
 CASES = {
     "chat": ("/v1/chat/completions", "/v1/chat/completions", CHAT, "authorization"),
     "responses": ("/v1/responses", "/v1/responses", RESPONSES, "authorization"),
@@ -40,8 +52,14 @@ def events(text: str) -> list[Any]:
 async def test_a_tool_call_in_every_dialect(dialect: str) -> None:
     plain, streamed, body, header = CASES[dialect]
     with tempfile.TemporaryDirectory(prefix="lr-") as folder, ScriptedServer(lambda _: Reply("I add.", [("add", {"a": 41})])) as policy:
-        async with CaptureServer(policy.endpoint, sampling=SamplingConfig(temperature=0.9), training=True, socket=Path(folder) / "c.sock",
-                                 open_port=True, max_reply_tokens=100) as server:
+        async with CaptureServer(
+            policy.endpoint,
+            sampling=SamplingConfig(temperature=0.9),
+            training=True,
+            socket=Path(folder) / "c.sock",
+            open_port=True,
+            max_reply_tokens=100,
+        ) as server:
             session = server.open_session(max_calls=5, max_tokens=1000, seed=0)
             secret = f"Bearer {session.key}" if header == "authorization" else session.key
             async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{server.port}", headers={header: secret}) as agent:
@@ -67,18 +85,22 @@ async def test_a_tool_call_in_every_dialect(dialect: str) -> None:
     assert policy.requests[0]["temperature"] == 0.9
 
 
-@pytest.mark.parametrize(("dialect", "constraint"), [
-    ("responses", {"text": {"format": {"type": "json_schema", "name": "x", "schema": PARAMETERS}}}),
-    ("responses", {"tool_choice": "required"}),
-    ("messages", {"tool_choice": {"type": "tool", "name": "add"}}),
-    ("google", {"toolConfig": {"functionCallingConfig": {"mode": "ANY"}}}),
-    ("google", {"generationConfig": {"responseMimeType": "application/json", "responseSchema": PARAMETERS}}),
-])
+@pytest.mark.parametrize(
+    ("dialect", "constraint"),
+    [
+        ("responses", {"text": {"format": {"type": "json_schema", "name": "x", "schema": PARAMETERS}}}),
+        ("responses", {"tool_choice": "required"}),
+        ("messages", {"tool_choice": {"type": "tool", "name": "add"}}),
+        ("google", {"toolConfig": {"functionCallingConfig": {"mode": "ANY"}}}),
+        ("google", {"generationConfig": {"responseMimeType": "application/json", "responseSchema": PARAMETERS}}),
+    ],
+)
 async def test_constraints_are_refused_in_every_dialect(dialect: str, constraint: dict[str, Any]) -> None:
     path, _, body, _ = CASES[dialect]
     with tempfile.TemporaryDirectory(prefix="lr-") as folder, ScriptedServer(lambda _: Reply("hello")) as policy:
-        async with CaptureServer(policy.endpoint, sampling=SamplingConfig(), training=True, socket=Path(folder) / "c.sock",
-                                 open_port=True, max_reply_tokens=100) as server:
+        async with CaptureServer(
+            policy.endpoint, sampling=SamplingConfig(), training=True, socket=Path(folder) / "c.sock", open_port=True, max_reply_tokens=100
+        ) as server:
             session = server.open_session(max_calls=5, max_tokens=1000, seed=0)
             async with httpx.AsyncClient(headers={"x-api-key": session.key}) as agent:
                 answer = await agent.post(f"http://127.0.0.1:{server.port}{path}", json={**body, **constraint})
@@ -89,8 +111,9 @@ async def test_constraints_are_refused_in_every_dialect(dialect: str, constraint
 
 async def test_chat_streaming_has_role_deltas_finish_usage_and_done() -> None:
     with tempfile.TemporaryDirectory(prefix="lr-") as folder, ScriptedServer(lambda _: Reply("hello there")) as policy:
-        async with CaptureServer(policy.endpoint, sampling=SamplingConfig(), training=True, socket=Path(folder) / "c.sock",
-                                 open_port=True, max_reply_tokens=100) as server:
+        async with CaptureServer(
+            policy.endpoint, sampling=SamplingConfig(), training=True, socket=Path(folder) / "c.sock", open_port=True, max_reply_tokens=100
+        ) as server:
             session = server.open_session(max_calls=5, max_tokens=1000, seed=0)
             async with httpx.AsyncClient(headers={"authorization": f"Bearer {session.key}"}) as agent:
                 ask = {**CHAT, "stream": True, "stream_options": {"include_usage": True}}
@@ -106,8 +129,9 @@ async def test_chat_streaming_has_role_deltas_finish_usage_and_done() -> None:
 
 async def test_counting_tokens_is_answered_and_is_no_call() -> None:
     with tempfile.TemporaryDirectory(prefix="lr-") as folder, ScriptedServer(lambda _: Reply("hello")) as policy:
-        async with CaptureServer(policy.endpoint, sampling=SamplingConfig(), training=True, socket=Path(folder) / "c.sock",
-                                 open_port=True, max_reply_tokens=100) as server:
+        async with CaptureServer(
+            policy.endpoint, sampling=SamplingConfig(), training=True, socket=Path(folder) / "c.sock", open_port=True, max_reply_tokens=100
+        ) as server:
             session = server.open_session(max_calls=5, max_tokens=1000, seed=0)
             async with httpx.AsyncClient(headers={"x-api-key": session.key}) as agent:
                 answer = await agent.post(f"http://127.0.0.1:{server.port}/v1/messages/count_tokens", json=MESSAGES)

@@ -27,18 +27,22 @@ def folder() -> Iterator[Path]:
         yield Path(name)
 
 
-@pytest.mark.parametrize(("fault", "problem"), [
-    ("fewer_ids", "15 sampled ids returned, 30 reported as usage.completion_tokens"),
-    ("no_ids", "0 prompt ids returned, 30 sampled tokens reported"),
-    ("unequal_logprobs", "30 sampled ids, 29 log-probabilities"),
-    ("null_logprob", "log-probability 0 of 30 is None"),
-    ("nan_logprob", "log-probability 0 of 30 is nan"),
-    ("positive_logprob", "log-probability 0 of 30 is 0.5"),
-])
+@pytest.mark.parametrize(
+    ("fault", "problem"),
+    [
+        ("fewer_ids", "15 sampled ids returned, 30 reported as usage.completion_tokens"),
+        ("no_ids", "0 prompt ids returned, 30 sampled tokens reported"),
+        ("unequal_logprobs", "30 sampled ids, 29 log-probabilities"),
+        ("null_logprob", "log-probability 0 of 30 is None"),
+        ("nan_logprob", "log-probability 0 of 30 is nan"),
+        ("positive_logprob", "log-probability 0 of 30 is 0.5"),
+    ],
+)
 async def test_a_faulty_reply_is_marked_and_still_reaches_the_agent(folder: Path, fault: Fault, problem: str) -> None:
     with ScriptedServer(lambda _: Reply("x" * 29, fault=fault)) as policy:
-        async with CaptureServer(policy.endpoint, sampling=SamplingConfig(), training=True, socket=folder / "c.sock", open_port=True,
-                                 max_reply_tokens=100) as server:
+        async with CaptureServer(
+            policy.endpoint, sampling=SamplingConfig(), training=True, socket=folder / "c.sock", open_port=True, max_reply_tokens=100
+        ) as server:
             session = server.open_session(max_calls=5, max_tokens=1000, seed=0)
             async with httpx.AsyncClient(headers={"x-api-key": session.key}) as agent:
                 answer = await agent.post(f"http://127.0.0.1:{server.port}/v1/chat/completions", json=ASK)
@@ -51,19 +55,23 @@ async def test_a_faulty_reply_is_marked_and_still_reaches_the_agent(folder: Path
     assert session.tokens_left == 970, "reported tokens count, however many ids came"
 
 
-@pytest.mark.parametrize(("prompt", "sampled", "logprobs", "n_reported", "problem"), [
-    ([1], [2, 3], [-0.1, 1e-4], 2, None),
-    ([1], [], [], 0, None),
-    ([1], [2], [-0.1], None, None),
-    ([1], [2, 3], [-0.1, 1.1e-4], 2, "log-probability 1 of 2 is 0.00011"),
-    ([1], [2, 3], [-0.1, float("-inf")], 2, "log-probability 1 of 2 is -inf"),
-    ([1], [2], ["-1"], 1, "log-probability 0 of 1 is '-1'"),
-    ([1], [2, 3, 4], [-0.1, -0.1], 3, "3 sampled ids, 2 log-probabilities"),
-    ([], [2], [-0.1], 1, "0 prompt ids returned, 1 sampled tokens reported"),
-    ([1], [], [], None, "0 sampled ids returned, and the reply reports no usage"),
-])
-def test_what_can_be_trained(prompt: list[int], sampled: list[int], logprobs: list[Any], n_reported: int | None,
-                             problem: str | None) -> None:
+@pytest.mark.parametrize(
+    ("prompt", "sampled", "logprobs", "n_reported", "problem"),
+    [
+        ([1], [2, 3], [-0.1, 1e-4], 2, None),
+        ([1], [], [], 0, None),
+        ([1], [2], [-0.1], None, None),
+        ([1], [2, 3], [-0.1, 1.1e-4], 2, "log-probability 1 of 2 is 0.00011"),
+        ([1], [2, 3], [-0.1, float("-inf")], 2, "log-probability 1 of 2 is -inf"),
+        ([1], [2], ["-1"], 1, "log-probability 0 of 1 is '-1'"),
+        ([1], [2, 3, 4], [-0.1, -0.1], 3, "3 sampled ids, 2 log-probabilities"),
+        ([], [2], [-0.1], 1, "0 prompt ids returned, 1 sampled tokens reported"),
+        ([1], [], [], None, "0 sampled ids returned, and the reply reports no usage"),
+    ],
+)
+def test_what_can_be_trained(
+    prompt: list[int], sampled: list[int], logprobs: list[Any], n_reported: int | None, problem: str | None
+) -> None:
     assert problem_of(prompt, sampled, logprobs, n_reported) == problem
 
 
@@ -73,9 +81,13 @@ async def test_a_sound_endpoint_gets_its_level_and_length(folder: Path) -> None:
     assert (found.level, found.max_model_len) == ("tokens", 5000)
 
 
-@pytest.mark.parametrize(("fault", "level", "reason"), [
-    ("no_ids", "logprobs", "0 prompt ids returned"), ("null_logprob", "logprobs", "log-probability 0 of 4 is None"),
-])
+@pytest.mark.parametrize(
+    ("fault", "level", "reason"),
+    [
+        ("no_ids", "logprobs", "0 prompt ids returned"),
+        ("null_logprob", "logprobs", "log-probability 0 of 4 is None"),
+    ],
+)
 async def test_an_endpoint_without_ids_serves_runs_and_is_refused_for_training(fault: Fault, level: str, reason: str) -> None:
     with ScriptedServer(lambda _: Reply("hello", fault=fault)) as policy:
         assert (await check_endpoint(policy.endpoint, training=False)).level == level

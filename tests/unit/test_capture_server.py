@@ -35,11 +35,25 @@ def folder() -> Iterator[Path]:
 
 
 @contextlib.asynccontextmanager
-async def capturing(folder: Path, script: Script, *, training: bool = True, open_port: bool = False, max_reply_tokens: int = 500,
-                    sampling: SamplingConfig | None = None, **endpoint: Any) -> AsyncIterator[tuple[CaptureServer, ScriptedServer]]:
+async def capturing(
+    folder: Path,
+    script: Script,
+    *,
+    training: bool = True,
+    open_port: bool = False,
+    max_reply_tokens: int = 500,
+    sampling: SamplingConfig | None = None,
+    **endpoint: Any,
+) -> AsyncIterator[tuple[CaptureServer, ScriptedServer]]:
     with ScriptedServer(script) as policy:
-        async with CaptureServer(evolve(policy.endpoint, **endpoint), sampling=sampling or SamplingConfig(), training=training,
-                                 socket=folder / "c.sock", open_port=open_port, max_reply_tokens=max_reply_tokens) as server:
+        async with CaptureServer(
+            evolve(policy.endpoint, **endpoint),
+            sampling=sampling or SamplingConfig(),
+            training=training,
+            socket=folder / "c.sock",
+            open_port=open_port,
+            max_reply_tokens=max_reply_tokens,
+        ) as server:
             yield server, policy
 
 
@@ -48,8 +62,12 @@ def open_session(server: CaptureServer, **limits: int) -> CaptureSession:
 
 
 def client(folder: Path, key: str, **headers: str) -> httpx.AsyncClient:
-    return httpx.AsyncClient(base_url="http://capture/v1", transport=httpx.AsyncHTTPTransport(uds=str(folder / "c.sock")),
-                             headers={"authorization": f"Bearer {key}", **headers}, timeout=30)
+    return httpx.AsyncClient(
+        base_url="http://capture/v1",
+        transport=httpx.AsyncHTTPTransport(uds=str(folder / "c.sock")),
+        headers={"authorization": f"Bearer {key}", **headers},
+        timeout=30,
+    )
 
 
 def trajectory(session: CaptureSession) -> Trajectory:
@@ -58,8 +76,9 @@ def trajectory(session: CaptureSession) -> Trajectory:
 
 async def test_a_tool_loop_becomes_one_chain_of_deltas_with_the_engines_own_tokens(folder: Path) -> None:
     tools = [{"type": "function", "function": {"name": "write", "parameters": {}}}]
-    replies = iter([Reply("I write.", [("write", {"path": "a", "content": "x = 1"})]), Reply("", [("write", {"z": 1, "a": [1, 2]})]),
-                    Reply("Done.")])
+    replies = iter(
+        [Reply("I write.", [("write", {"path": "a", "content": "x = 1"})]), Reply("", [("write", {"z": 1, "a": [1, 2]})]), Reply("Done.")]
+    )
     async with capturing(folder, lambda _: next(replies)) as (server, policy):
         session = open_session(server)
         messages: list[dict[str, Any]] = [{"role": "system", "content": "You code."}, {"role": "user", "content": "hello"}]
@@ -104,18 +123,24 @@ async def test_the_policy_decides_the_sampling_and_the_agents_wishes_are_kept(fo
     assert "token_ids" not in answer.text
 
 
-@pytest.mark.parametrize("constraint", [
-    {"response_format": {"type": "json_object"}}, {"tool_choice": "required", "tools": [{"type": "function", "function": {"name": "f"}}]},
-    {"logit_bias": {"5": 1}}, {"guided_regex": "a+"},
-])
+@pytest.mark.parametrize(
+    "constraint",
+    [
+        {"response_format": {"type": "json_object"}},
+        {"tool_choice": "required", "tools": [{"type": "function", "function": {"name": "f"}}]},
+        {"logit_bias": {"5": 1}},
+        {"guided_regex": "a+"},
+    ],
+)
 async def test_constrained_replies_are_refused_in_training_only(folder: Path, constraint: dict[str, Any]) -> None:
     async with capturing(folder, lambda _: Reply("ok")) as (server, policy):
         session = open_session(server)
         async with client(folder, session.key) as agent:
             answer = await agent.post("/chat/completions", json={**ASK, **constraint})
     assert answer.status_code == 400
-    assert answer.json()["error"]["message"].startswith("this endpoint trains a model and cannot constrain its replies: leave out "
-                                                        + next(iter(constraint)))
+    assert answer.json()["error"]["message"].startswith(
+        "this endpoint trains a model and cannot constrain its replies: leave out " + next(iter(constraint))
+    )
     assert not policy.requests
     assert session.calls[0].error == session.last_error == answer.json()["error"]["message"]
     async with capturing(folder, lambda _: Reply("ok"), training=False) as (server, policy):
@@ -136,10 +161,13 @@ async def test_the_shortest_of_all_reply_limits_counts(folder: Path) -> None:
     assert {call.finish_reason for call in session.calls} == {"length"}
 
 
-@pytest.mark.parametrize(("limits", "reason"), [
-    ({"max_calls": 2}, "all 2 model calls of the session are used up"),
-    ({"max_tokens": 6}, "all 6 sampled tokens of the session are used up"),
-])
+@pytest.mark.parametrize(
+    ("limits", "reason"),
+    [
+        ({"max_calls": 2}, "all 2 model calls of the session are used up"),
+        ({"max_tokens": 6}, "all 6 sampled tokens of the session are used up"),
+    ],
+)
 async def test_a_used_up_budget_ends_the_agents_loop_without_another_call(folder: Path, limits: dict[str, int], reason: str) -> None:
     async with capturing(folder, lambda _: Reply("ok")) as (server, policy):
         session = open_session(server, **limits)
@@ -182,13 +210,25 @@ async def test_an_endpoint_without_ids_is_asked_for_none_and_its_calls_are_no_pr
     assert [(call.parent_id, call.problem, call.prompt_len) for call in session.calls] == [(None, None, 0), ("c0", None, 0)]
 
 
-@pytest.mark.parametrize(("method", "path", "key", "status"), [
-    ("GET", "/health", True, 404), ("GET", "/docs", True, 404), ("GET", "/openapi.json", True, 404), ("GET", "/sessions", True, 404),
-    ("POST", "/sessions", True, 404), ("GET", "/sessions/{key}/rollout", True, 404), ("DELETE", "/sessions/{key}", True, 404),
-    ("POST", "/pause", True, 404), ("POST", "/v1/load_weights", True, 404), ("POST", "/v1/completions", True, 404),
-    ("POST", "/v1/chat/completions/../../sessions", True, 404),
-    ("GET", "/v1/models", False, 401), ("POST", "/v1/chat/completions", False, 401), ("GET", "/v1/models", True, 200),
-])
+@pytest.mark.parametrize(
+    ("method", "path", "key", "status"),
+    [
+        ("GET", "/health", True, 404),
+        ("GET", "/docs", True, 404),
+        ("GET", "/openapi.json", True, 404),
+        ("GET", "/sessions", True, 404),
+        ("POST", "/sessions", True, 404),
+        ("GET", "/sessions/{key}/rollout", True, 404),
+        ("DELETE", "/sessions/{key}", True, 404),
+        ("POST", "/pause", True, 404),
+        ("POST", "/v1/load_weights", True, 404),
+        ("POST", "/v1/completions", True, 404),
+        ("POST", "/v1/chat/completions/../../sessions", True, 404),
+        ("GET", "/v1/models", False, 401),
+        ("POST", "/v1/chat/completions", False, 401),
+        ("GET", "/v1/models", True, 200),
+    ],
+)
 async def test_only_model_routes_with_a_live_key_answer(folder: Path, method: str, path: str, key: bool, status: int) -> None:
     async with capturing(folder, lambda _: Reply("ok"), open_port=True) as (server, policy):
         session = open_session(server)
@@ -259,13 +299,17 @@ async def test_a_streaming_client_that_goes_away_cancels_the_engine(folder: Path
 
 async def test_a_reply_that_its_client_did_not_take_is_not_delivered(folder: Path) -> None:
     """The reply is recorded already, larger than what the socket holds, and the client closes without reading."""
-    async with capturing(folder, lambda _: Reply("x" * 3_000_000), training=False, level="text", max_model_len=None,
-                         max_reply_tokens=10**7) as (server, _):
+    async with capturing(
+        folder, lambda _: Reply("x" * 3_000_000), training=False, level="text", max_model_len=None, max_reply_tokens=10**7
+    ) as (server, _):
         session = open_session(server, max_tokens=10**8)
         _, writer = await asyncio.open_unix_connection(str(folder / "c.sock"))
         body = json.dumps({**ASK, "stream": True}).encode()
-        writer.write(f"POST /v1/chat/completions HTTP/1.1\r\nhost: c\r\nauthorization: Bearer {session.key}\r\n"
-                     f"content-length: {len(body)}\r\n\r\n".encode() + body)
+        writer.write(
+            f"POST /v1/chat/completions HTTP/1.1\r\nhost: c\r\nauthorization: Bearer {session.key}\r\n"
+            f"content-length: {len(body)}\r\n\r\n".encode()
+            + body
+        )
         await until(lambda: session.calls)
         assert session.calls[0].delivered
         writer.transport.abort()
@@ -306,8 +350,9 @@ async def test_an_engine_that_fails_leaves_calls_with_the_error(folder: Path) ->
 
 async def test_a_prompt_that_is_too_long_ends_the_loop_as_context_overflow(folder: Path) -> None:
     with ScriptedServer(lambda _: Reply("ok"), max_model_len=200) as policy:
-        async with CaptureServer(policy.endpoint, sampling=SamplingConfig(), training=True, socket=folder / "c.sock", open_port=False,
-                                 max_reply_tokens=500) as server:
+        async with CaptureServer(
+            policy.endpoint, sampling=SamplingConfig(), training=True, socket=folder / "c.sock", open_port=False, max_reply_tokens=500
+        ) as server:
             session = open_session(server)
             async with client(folder, session.key) as agent:
                 short = await agent.post("/chat/completions", json=ASK)
@@ -366,8 +411,9 @@ async def test_the_key_is_in_no_log_and_no_repr(folder: Path, caplog: pytest.Log
 
 async def test_a_socket_path_that_is_too_long_says_so(folder: Path) -> None:
     with ScriptedServer(lambda _: Reply("ok")) as policy:
-        server = CaptureServer(policy.endpoint, sampling=SamplingConfig(), training=True, socket=folder / ("x" * 120), open_port=False,
-                               max_reply_tokens=10)
+        server = CaptureServer(
+            policy.endpoint, sampling=SamplingConfig(), training=True, socket=folder / ("x" * 120), open_port=False, max_reply_tokens=10
+        )
         with pytest.raises(CaptureError, match="unix sockets allow 107"):
             await server.__aenter__()
 

@@ -42,8 +42,7 @@ conversations = st.lists(st.tuples(few.map(lambda ids: [7, *ids]), few), min_siz
 def nearest(calls: list[tuple[list[int], list[int]]], index: int) -> int | None:
     """The rule in plain words: the longest exact prefix, the earliest among equals."""
     prompt = calls[index][0]
-    ends = [(len(p + s), -i) for i, (p, s) in enumerate(calls)
-            if i != index and len(p) < len(prompt) and prompt[: len(p + s)] == p + s]
+    ends = [(len(p + s), -i) for i, (p, s) in enumerate(calls) if i != index and len(p) < len(prompt) and prompt[: len(p + s)] == p + s]
     return -max(ends)[1] if ends else None
 
 
@@ -135,7 +134,7 @@ def test_a_long_session_is_stored_in_little_time_and_memory() -> None:
     seconds = 0.0
     for turn in range(n_turns):
         end = (turn + 1) * n_new
-        prompt, sampled, request = ids[: end - 60], ids[end - 60: end], [dict(message) for message in messages[: turn + 1]]
+        prompt, sampled, request = ids[: end - 60], ids[end - 60 : end], [dict(message) for message in messages[: turn + 1]]
         started = time.process_time()
         trace.add(call(turn, sampled), prompt, request)
         seconds += time.process_time() - started

@@ -102,7 +102,8 @@ def test_over_the_budget_only_the_turns_that_do_not_fit_are_discarded():
     found = rows(exchanges, budget=end - 1)
     assert [row.call_ids for row in found.rows] == [("c1",)]
     assert found.relabelled.turn("c2").label == TurnLabel(
-        "discarded", f"over_token_budget: prompt and reply are {end} tokens, the budget is {end - 1}",
+        "discarded",
+        f"over_token_budget: prompt and reply are {end} tokens, the budget is {end - 1}",
     )
     assert found.relabelled.turn("c2").decided_by == "policy"
 

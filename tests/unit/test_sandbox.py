@@ -33,11 +33,18 @@ def runtime() -> Iterator[Path]:
 @pytest.fixture(params=[pytest.param(BubblewrapSandbox, marks=needs_bwrap, id="bwrap"), pytest.param(SupervisorSandbox, id="supervisor")])
 def make(request: pytest.FixtureRequest, runtime: Path) -> Callable[..., Sandbox]:
     return lambda **limits: request.param(
-        limits=SandboxLimits(**limits), capture_socket=runtime / "capture.sock", capture_port=1, runtime=runtime)
+        limits=SandboxLimits(**limits), capture_socket=runtime / "capture.sock", capture_port=1, runtime=runtime
+    )
 
 
-async def run(sandbox: Sandbox, script: str, *, plan_files: dict[str, str] | None = None, files: dict[str, str] | None = None,
-              env: dict[str, str] | None = None) -> ProcessResult:
+async def run(
+    sandbox: Sandbox,
+    script: str,
+    *,
+    plan_files: dict[str, str] | None = None,
+    files: dict[str, str] | None = None,
+    env: dict[str, str] | None = None,
+) -> ProcessResult:
     place = sandbox.place(0)
     plan = LaunchPlan(argv=["sh", "-c", script], env=env or {}, files=plan_files or {})
     session = await sandbox.start(0, plan, files=files or {}, toolchain=None)
@@ -49,8 +56,12 @@ async def run(sandbox: Sandbox, script: str, *, plan_files: dict[str, str] | Non
 async def test_files_output_and_exit_code(make: Callable[..., Sandbox]) -> None:
     sandbox = make()
     home = sandbox.place(0).home
-    result = await run(sandbox, "cat a/in.txt; cat $HOME/conf >&2; echo new > out.txt; cat; exit 3", files={"a/in.txt": "task\n"},
-                       plan_files={f"{home}/conf": "mine\n"})
+    result = await run(
+        sandbox,
+        "cat a/in.txt; cat $HOME/conf >&2; echo new > out.txt; cat; exit 3",
+        files={"a/in.txt": "task\n"},
+        plan_files={f"{home}/conf": "mine\n"},
+    )
     assert (result.exit_code, result.ended_by, result.stdout, result.stderr) == (3, "exit", b"task\n", b"mine\n")
     assert result.workspace == {"a/in.txt": b"task\n", "out.txt": b"new\n"}
     assert result.record["backend"] == sandbox.name
@@ -159,7 +170,15 @@ except OSError: print("no network")'; cat /proc/1/comm"""
     result = await run(sandbox, script)
     base = [] if not sys.base_prefix.startswith("/root") else ["/root"]
     assert result.stdout.decode().split("\n")[:-1] == [
-        "/work", "/home/agent", "longrein", "/home/agent", *base, "['lo']", "no network", Path(sys.executable).resolve().name]
+        "/work",
+        "/home/agent",
+        "longrein",
+        "/home/agent",
+        *base,
+        "['lo']",
+        "no network",
+        Path(sys.executable).resolve().name,
+    ]
 
 
 ENGINE = """
@@ -196,8 +215,10 @@ def test_nothing_survives_the_engine(backend: str) -> None:
 
 
 def test_two_engines_never_share_a_slot(runtime: Path) -> None:
-    first, second = (SupervisorSandbox(limits=SandboxLimits(), capture_socket=runtime / "capture.sock", capture_port=1, runtime=runtime)
-                     for _ in range(2))
+    first, second = (
+        SupervisorSandbox(limits=SandboxLimits(), capture_socket=runtime / "capture.sock", capture_port=1, runtime=runtime)
+        for _ in range(2)
+    )
     places = {first.place(0).workdir, second.place(0).workdir, first.place(1).workdir}
     assert len(places) == 3
     assert first.place(0) == first.place(0)

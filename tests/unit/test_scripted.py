@@ -22,16 +22,23 @@ WANTED = {"logprobs": True, "return_token_ids": True}
 texts = st.text(max_size=12)
 arguments = st.dictionaries(texts, st.one_of(st.integers(), texts, st.lists(st.booleans(), max_size=2)), max_size=3)
 assistants = st.builds(
-    lambda text, calls: {"role": "assistant", "content": text or None, "tool_calls": [
-        {"function": {"name": "run", "arguments": json.dumps(each)}} for each in calls]},
-    texts, st.lists(arguments, max_size=2))
+    lambda text, calls: {
+        "role": "assistant",
+        "content": text or None,
+        "tool_calls": [{"function": {"name": "run", "arguments": json.dumps(each)}} for each in calls],
+    },
+    texts,
+    st.lists(arguments, max_size=2),
+)
 others = st.builds(lambda role, text: {"role": role, "content": text}, st.sampled_from(["user", "tool"]), texts)
 
 
 def echoed(message: dict[str, Any]) -> dict[str, Any]:
     """The message as an agent sends it back: arguments written anew, empty fields in another form."""
-    calls = [{"function": {"name": call["function"]["name"], "arguments": json.dumps(json.loads(call["function"]["arguments"]), indent=1)}}
-             for call in message["tool_calls"]]
+    calls = [
+        {"function": {"name": call["function"]["name"], "arguments": json.dumps(json.loads(call["function"]["arguments"]), indent=1)}}
+        for call in message["tool_calls"]
+    ]
     return {"role": "assistant", "content": message["content"] or "", **({"tool_calls": calls} if calls else {})}
 
 
@@ -89,8 +96,10 @@ def test_thinking_is_sampled_and_drops_out_of_a_history_that_does_not_repeat_it(
 def test_errors_cuts_and_held_replies() -> None:
     hold = threading.Event()
     replies = iter([Reply("busy", status=503), Reply(fault="cut"), Reply("late", hold=hold), Reply("never", hold=threading.Event())])
-    with tempfile.TemporaryDirectory(prefix="lr-") as folder, \
-            ScriptedServer(lambda _: next(replies), socket=Path(folder) / "p.sock", max_model_len=100) as policy:
+    with (
+        tempfile.TemporaryDirectory(prefix="lr-") as folder,
+        ScriptedServer(lambda _: next(replies), socket=Path(folder) / "p.sock", max_model_len=100) as policy,
+    ):
         ask = {"messages": [{"role": "user", "content": "x"}]}
         with httpx.Client(base_url=policy.endpoint.url, transport=httpx.HTTPTransport(uds=str(policy.endpoint.uds))) as http:
             busy = http.post("/chat/completions", json=ask)
@@ -113,8 +122,10 @@ TOOLS = [{"type": "function", "function": {"name": name}} for name in ("bash", "
 
 def test_the_solver_writes_runs_and_stops_in_a_tool_loop() -> None:
     script = solver({"Add two numbers.": "print(3)\n", "Other task.": "print(4)\n"})
-    messages: list[dict[str, Any]] = [{"role": "system", "content": "You are here.\n  Working directory: /work\n"},
-                                      {"role": "user", "content": [{"type": "text", "text": "Add two numbers.\n"}]}]
+    messages: list[dict[str, Any]] = [
+        {"role": "system", "content": "You are here.\n  Working directory: /work\n"},
+        {"role": "user", "content": [{"type": "text", "text": "Add two numbers.\n"}]},
+    ]
     write = script({"messages": messages, "tools": TOOLS})
     assert write.tool_calls == [("write", {"content": "print(3)\n", "filePath": "/work/solution.py"})]
     messages += [{"role": "assistant"}, {"role": "tool", "content": "written"}]

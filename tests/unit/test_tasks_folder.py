@@ -67,8 +67,12 @@ def test_command_may_write_a_score(tmp_path: Path, workspace: Path) -> None:
 
 @pytest.mark.parametrize(
     ("verify", "reason"),
-    [("exit 77", "could not grade"), ("no-such-program", "exit code 127"), ("echo high > $LONGREIN_SCORE", "'high'"),
-     ("echo 1.5 > $LONGREIN_SCORE", "'1.5'")],
+    [
+        ("exit 77", "could not grade"),
+        ("no-such-program", "exit code 127"),
+        ("echo high > $LONGREIN_SCORE", "'high'"),
+        ("echo 1.5 > $LONGREIN_SCORE", "'1.5'"),
+    ],
 )
 def test_grader_trouble_is_unscorable(tmp_path: Path, workspace: Path, verify: str, reason: str) -> None:
     status, score, said = grade(make_task(tmp_path / "answer", verify=verify), workspace)

@@ -37,7 +37,9 @@ def program(path: Path, text: str) -> Path:
 
 def fake_npm(tmp_path: Path, *, binary: str = PROGRAM) -> None:
     """Do what npm does with an agent whose binary comes in an optional platform package, and note each call."""
-    program(tmp_path / "bin/npm", f"""#!/bin/sh
+    program(
+        tmp_path / "bin/npm",
+        f"""#!/bin/sh
 echo "$@" >> {tmp_path}/calls
 for kind in x64 x64-baseline; do
     mkdir -p node_modules/toy-$kind/bin node_modules/.bin
@@ -45,7 +47,8 @@ for kind in x64 x64-baseline; do
 {binary}END
     chmod 755 node_modules/toy-$kind/bin/toy
 done
-""")
+""",
+    )
 
 
 def calls(tmp_path: Path) -> int:

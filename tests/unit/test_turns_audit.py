@@ -91,11 +91,20 @@ def test_an_altered_reply_is_a_drift_and_both_turns_are_trained():
     assert [(t.kind, t.before_id) for t in transitions(got)] == [("drifted", "c1")]
 
 
-@pytest.mark.parametrize(("declared", "exchanges", "reported"), [
-    ("append_only", PLAIN, False), ("append_only", STRIPPED, True), ("append_only", REWRITTEN, True),
-    ("strips_thinking", STRIPPED, False), ("strips_thinking", REWRITTEN, True), ("strips_thinking", BOTH, True),
-    ("rewrites", STRIPPED, False), ("rewrites", REWRITTEN, False), ("rewrites", PLAIN, False),
-])
+@pytest.mark.parametrize(
+    ("declared", "exchanges", "reported"),
+    [
+        ("append_only", PLAIN, False),
+        ("append_only", STRIPPED, True),
+        ("append_only", REWRITTEN, True),
+        ("strips_thinking", STRIPPED, False),
+        ("strips_thinking", REWRITTEN, True),
+        ("strips_thinking", BOTH, True),
+        ("rewrites", STRIPPED, False),
+        ("rewrites", REWRITTEN, False),
+        ("rewrites", PLAIN, False),
+    ],
+)
 def test_a_history_that_does_not_do_what_its_adapter_declares(declared, exchanges, reported):
     found = history_findings(trajectory(exchanges), adapter(declared))
     assert [finding.source for finding in found] == ["agent:sketch"] * reported

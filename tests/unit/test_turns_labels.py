@@ -188,7 +188,9 @@ def test_sub_agents_with_the_same_request_are_both_agent_work():
     one = message("assistant", "Only solution.py reads standard input.")
     two = message("assistant", "It is the file solution.py and no other.")
     exchanges = [
-        Exchange("a1", MAIN, both, TOOLS), Exchange("s1", sub, one, TOOLS), Exchange("s2", sub, two, TOOLS),
+        Exchange("a1", MAIN, both, TOOLS),
+        Exchange("s1", sub, one, TOOLS),
+        Exchange("s2", sub, two, TOOLS),
         Exchange("a2", [*MAIN, both, tool(one["content"]), tool(two["content"])], DONE, TOOLS),
     ]
     assert set(labels(exchanges).values()) == {"train"}
@@ -283,7 +285,12 @@ def test_retries_keep_the_reply_that_was_delivered_and_went_on():
         Exchange("late", MAIN, other, TOOLS),
     ]
     assert labels(exchanges) == {
-        "gone": "discarded", "unused": "discarded", "failed": "discarded", "a1": "train", "a2": "train", "late": "discarded",
+        "gone": "discarded",
+        "unused": "discarded",
+        "failed": "discarded",
+        "a1": "train",
+        "a2": "train",
+        "late": "discarded",
     }
     failed = turns(exchanges).turn("failed")
     assert (failed.decided_by, failed.label.reason) == ("capture", "no reply from the engine: HTTP 500: overloaded")
@@ -354,8 +361,16 @@ def test_calls_without_token_ids_are_labelled_by_their_messages():
     title = Exchange("title", [TITLE, ASK], message("assistant", "Sum of two integers"))
     trace = capture([title, *OPENCODE])
     bare = [
-        type(call)(**{**{f: getattr(call, f) for f in call.__slots__ if f != "__weakref__"},
-                      "context_ids": (), "sampled_ids": (), "logprobs": (), "prompt_len": 0, "parent_id": None})
+        type(call)(
+            **{
+                **{f: getattr(call, f) for f in call.__slots__ if f != "__weakref__"},
+                "context_ids": (),
+                "sampled_ids": (),
+                "logprobs": (),
+                "prompt_len": 0,
+                "parent_id": None,
+            }
+        )
         for call in trace.calls
     ]
     got = {turn.call.id: turn.label.label for turn in label_calls(bare, {}, task=TASK)}
@@ -381,7 +396,8 @@ class TestDecisions:
         result = turns([*OPENCODE, broken, dead], decide=decide)
         assert asked == ["a1", "a2"]
         assert (result.turn("bad").label, result.turn("bad").decided_by) == (
-            TurnLabel("invalid", "6 sampled ids, but usage.completion_tokens is 30"), "capture",
+            TurnLabel("invalid", "6 sampled ids, but usage.completion_tokens is 30"),
+            "capture",
         )
         assert result.turn("dead").label.label == "discarded"
         assert result.turn("a1").decided_by == "plugin"
@@ -402,14 +418,17 @@ class TestPolicies:
         result = turns(OPENCODE, options=TurnsConfig(policy="actions_only"))
         assert [(t.label.label, t.decided_by) for t in result] == [("train", "structure"), ("context", "policy")]
 
-    @pytest.mark.parametrize(("reply", "label"), [
-        ("Here it is:\n```python\nprint(1)\n```", "train"),
-        ("solution.py\n<<<<<<< SEARCH\n=======\nprint(1)\n>>>>>>> REPLACE", "train"),
-        ("*** Begin Patch\n*** End Patch", "train"),
-        ("<write_file path='solution.py'>print(1)</write_file>", "train"),
-        ("<think>```x```</think>Use sum(), which adds; a < b holds.", "context"),
-        ("I would use `sum` here.", "context"),
-    ])
+    @pytest.mark.parametrize(
+        ("reply", "label"),
+        [
+            ("Here it is:\n```python\nprint(1)\n```", "train"),
+            ("solution.py\n<<<<<<< SEARCH\n=======\nprint(1)\n>>>>>>> REPLACE", "train"),
+            ("*** Begin Patch\n*** End Patch", "train"),
+            ("<write_file path='solution.py'>print(1)</write_file>", "train"),
+            ("<think>```x```</think>Use sum(), which adds; a < b holds.", "context"),
+            ("I would use `sum` here.", "context"),
+        ],
+    )
     def test_actions_only_without_tools(self, reply, label):
         assert labels([Exchange("a1", MAIN, message("assistant", reply))], options=TurnsConfig(policy="actions_only")) == {"a1": label}
 

@@ -66,7 +66,7 @@ class Scene:
         system = message("system", f"You write titles number {n}. Answer with one line and nothing else, no markdown at all.")
         about = "\n".join(m["content"] for m in history[1:]) if self.chance("transcript") else TASK.prompt
         asked = [system, message("user", f"Title for item {n}:\n{about}")]
-        for last in ([False, True] if self.chance("repeated") else [True]):
+        for last in [False, True] if self.chance("repeated") else [True]:
             self.ask(asked, message("assistant", f"Title {last}"), "aux" if last else "discarded")
         self.current, self.tools = conversation, kept
 

@@ -27,7 +27,10 @@ def grade(verifier: DeepCoderVerifier, tmp_path: Path) -> Grade:
     """Grade a program on (input, output) pairs; `fn` makes it a call row."""
 
     def run(
-        source: str | bytes | None, *pairs: tuple[Any, Any], fn: str | None = None, compare: str = "lines",
+        source: str | bytes | None,
+        *pairs: tuple[Any, Any],
+        fn: str | None = None,
+        compare: str = "lines",
         files: dict[str, str] | None = None,
     ) -> Verdict:
         workspace = tmp_path / "workspace"

@@ -34,6 +34,7 @@ def statuses(verdict: Verdict) -> list[str]:
 
 # Workspace ----------------------------------------------------------------------------------------------------------
 
+
 @pytest.mark.parametrize("fn", [None, "f"])
 def test_planted_modules_do_not_reach_the_grader(grade: Grade, fn: str | None) -> None:
     evil = "import os\nos._exit(0)\n"
@@ -54,11 +55,19 @@ def test_a_program_imports_its_own_module_before_a_standard_one(grade: Grade, na
 @pytest.mark.parametrize(
     "mess",
     [
-        "open('seen', 'w')", "open('data.txt', 'w').write('other')", "__import__('os').remove('data.txt')",
+        "open('seen', 'w')",
+        "open('data.txt', 'w').write('other')",
+        "__import__('os').remove('data.txt')",
         "__import__('os').mkdir('seen')",
-        "__import__('os').chmod('data.txt', 0)", "__import__('os').symlink('/etc', 'seen')", "__import__('os').mkfifo('seen')",
-        "__import__('os').chmod('.', 0)", "__import__('os').chmod('..', 0)", "import os; os.rename(os.getcwd(), os.getcwd() + 'x')",
-        "open('/tmp/seen', 'w')", "open('/dev/shm/seen', 'w')", "open('solution.py', 'w').write('print(1)')",
+        "__import__('os').chmod('data.txt', 0)",
+        "__import__('os').symlink('/etc', 'seen')",
+        "__import__('os').mkfifo('seen')",
+        "__import__('os').chmod('.', 0)",
+        "__import__('os').chmod('..', 0)",
+        "import os; os.rename(os.getcwd(), os.getcwd() + 'x')",
+        "open('/tmp/seen', 'w')",
+        "open('/dev/shm/seen', 'w')",
+        "open('solution.py', 'w').write('print(1)')",
         "import mmap; f = open('data.txt', 'r+b'); m = mmap.mmap(f.fileno(), 0); m[:4] = b'evil'",
         "import os\nfor i in range(200): os.mkdir('d'); os.chdir('d')",
     ],

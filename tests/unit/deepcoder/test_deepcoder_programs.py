@@ -20,6 +20,7 @@ def statuses(verdict: Verdict) -> list[str]:
 
 # What programs print ------------------------------------------------------------------------------------------------
 
+
 @pytest.mark.parametrize(
     ("program", "given", "expected", "status"),
     [
@@ -73,6 +74,7 @@ def test_other_modes(grade: Grade, compare: str, printed: str, expected: str, st
 
 
 # How programs read and end ------------------------------------------------------------------------------------------
+
 
 @pytest.mark.parametrize(
     "program",
@@ -162,6 +164,7 @@ def test_the_same_program_file_by_file(grade: Grade) -> None:
 
 # Statuses -----------------------------------------------------------------------------------------------------------
 
+
 @pytest.mark.parametrize(
     ("program", "status"),
     [
@@ -228,6 +231,7 @@ def test_excerpts_are_short_and_printable(grade: Grade) -> None:
 
 # Calls --------------------------------------------------------------------------------------------------------------
 
+
 @pytest.mark.parametrize(
     ("body", "arguments", "expected", "status"),
     [
@@ -280,7 +284,9 @@ def test_main_guard_of_a_call_row_does_not_run(grade: Grade) -> None:
 @pytest.mark.parametrize(
     ("program", "named"),
     [
-        ("def other(n): return n", "'f'"), ("def f(): return 1", "f() takes 0 positional arguments"), ("f = 3", "'f'"),
+        ("def other(n): return n", "'f'"),
+        ("def f(): return 1", "f() takes 0 positional arguments"),
+        ("f = 3", "'f'"),
         ("class Solution: pass", "'f'"),
     ],
 )

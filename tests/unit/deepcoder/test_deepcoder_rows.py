@@ -17,19 +17,34 @@ from longrein_deepcoder.rows import Case, Rejected, normalise
 from longrein_deepcoder.taskset import DeepCoderOptions, DeepCoderTasks, split_cases
 from longrein_deepcoder.verifier import DeepCoderVerifier
 
-LARGER = {"problem": "Print the larger of two integers.", "starter_code": "", "metadata": {"func_name": None},
-          "tests": json.dumps([{"input": "4 9\n", "output": "9\n", "testtype": "stdin"}])}
-COUNT = {"problem": "Count items >= k.",
-         "starter_code": "class Solution:\n    def countAtLeast(self, xs: List[int], k: int) -> int:\n        ",
-         "metadata": {"func_name": "countAtLeast"},
-         "tests": json.dumps([{"input": "[3, 8, 5]\n5", "output": "2", "testtype": "functional"}])}
-DOUBLE = {"problem": "Double n.", "solutions": ["```python\nprint(2*int(input()))\n```"],
-          "tests": json.dumps([{"type": "stdin_stdout", "input": "3\n", "output": "6\n"}])}
-JOIN = {"problem": "Write join_all(parts, sep).", "solutions": ["..."],
-        "tests": json.dumps([{"type": "function_call", "fn_name": "join_all", "input": [["a", "b"], "-"], "output": ["a-b"]}])}
+LARGER = {
+    "problem": "Print the larger of two integers.",
+    "starter_code": "",
+    "metadata": {"func_name": None},
+    "tests": json.dumps([{"input": "4 9\n", "output": "9\n", "testtype": "stdin"}]),
+}
+COUNT = {
+    "problem": "Count items >= k.",
+    "starter_code": "class Solution:\n    def countAtLeast(self, xs: List[int], k: int) -> int:\n        ",
+    "metadata": {"func_name": "countAtLeast"},
+    "tests": json.dumps([{"input": "[3, 8, 5]\n5", "output": "2", "testtype": "functional"}]),
+}
+DOUBLE = {
+    "problem": "Double n.",
+    "solutions": ["```python\nprint(2*int(input()))\n```"],
+    "tests": json.dumps([{"type": "stdin_stdout", "input": "3\n", "output": "6\n"}]),
+}
+JOIN = {
+    "problem": "Write join_all(parts, sep).",
+    "solutions": ["..."],
+    "tests": json.dumps([{"type": "function_call", "fn_name": "join_all", "input": [["a", "b"], "-"], "output": ["a-b"]}]),
+}
 REVERSE = {"problem": "Reverse the words.", "solutions": ["..."], "tests": json.dumps({"inputs": ["a b\n"], "outputs": ["b a\n"]})}
-SQUARE = {"problem": "Return n*n.", "solutions": ["..."],
-          "tests": json.dumps({"fn_name": "sq", "inputs": [[3], [0]], "outputs": [[9], [0]]})}
+SQUARE = {
+    "problem": "Return n*n.",
+    "solutions": ["..."],
+    "tests": json.dumps({"fn_name": "sq", "inputs": [[3], [0]], "outputs": [[9], [0]]}),
+}
 
 
 @pytest.mark.parametrize(
@@ -95,13 +110,22 @@ def test_awkward_but_usable_values() -> None:
         ("primeintellect", prime({"input": "1", "output": "1"}), "unknown type"),
         ("primeintellect", prime({"type": "stdin_stdout", "input": "1"}), "a case without input or output"),
         ("primeintellect", prime({"type": "function_call", "input": [1], "output": [1]}), "no function name"),
-        ("primeintellect", prime({"type": "stdin_stdout", "input": "1", "output": "1"},
-                                 {"type": "function_call", "fn_name": "f", "input": [1], "output": [1]}), "mixed types"),
+        (
+            "primeintellect",
+            prime(
+                {"type": "stdin_stdout", "input": "1", "output": "1"},
+                {"type": "function_call", "fn_name": "f", "input": [1], "output": [1]},
+            ),
+            "mixed types",
+        ),
         ("lcbv5", {**COUNT, "metadata": None}, "no function name"),
         ("lcbv5", {**COUNT, "tests": [{"input": "x y", "output": "2", "testtype": "functional"}]}, "a call case is not JSON"),
         ("codeforces", {"problem": "This is an interactive problem.", "tests": [{"input": "1", "output": "2"}]}, "interactive problem"),
-        ("codeforces", {"problem": "If there are multiple answers, print any of them.", "tests": [{"input": "1", "output": "2"}]},
-         "several answers are right"),
+        (
+            "codeforces",
+            {"problem": "If there are multiple answers, print any of them.", "tests": [{"input": "1", "output": "2"}]},
+            "several answers are right",
+        ),
         ("codeforces", {"problem": "Print the items in any order.", "tests": [{"input": "1", "output": "2"}]}, "several answers are right"),
         ("taco", {**SQUARE, "compare": "fuzzy"}, "unknown compare mode"),
     ],
@@ -133,6 +157,7 @@ def test_compare_mode_is_explicit(problem: str, extra: dict[str, Any], compare: 
 
 
 # Splitting ----------------------------------------------------------------------------------------------------------
+
 
 @pytest.mark.parametrize(
     ("inputs", "most", "public", "graded"),
@@ -269,19 +294,32 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
 
 # The check script ---------------------------------------------------------------------------------------------------
 
+
 @pytest.mark.parametrize(
     ("row", "right", "wrong"),
     [
         (taco(inputs=["1\n", "2\n", "3\n", "4\n"], outputs=["1", "4", "9", "16"]), "print(int(input()) ** 2)", "print(0)"),
         (taco(inputs=["1\n", "2\n", "3\n", "4\n"], outputs=["1", "4", "9", "16"]), "print(int(input()) ** 2, '\\n')", "1/0"),
-        (taco(fn_name="f", inputs=[[1], [2], [3], [4]], outputs=[[[1, 1]], [[2, 4]], [[3, 9]], [[4, 16]]]),
-         "def f(n):\n    print('noise', end='')\n    return n, n * n", "def f(n): return [n]"),
-        (taco(fn_name="f", inputs=[[1], [2], [3], [4]], outputs=[[1], [4], [9], [16]]),
-         "class Solution:\n    def f(self, n): return n * n", "def g(n): return n"),
-        ({**taco(inputs=["1\n", "3\n", "7\n", "9\n"], outputs=["1.0", "0.333333", "0.142857", "0.111111"]), "compare": "float"},
-         "print(1 / int(input()))", "print(0.1)"),
-        ({**taco(inputs=["1\n", "3\n", "7\n", "9\n"], outputs=["YES", "NO", "NO", "NO"]), "compare": "icase"},
-         "print('yes' if input() == '1' else 'no')", "print('YE')"),
+        (
+            taco(fn_name="f", inputs=[[1], [2], [3], [4]], outputs=[[[1, 1]], [[2, 4]], [[3, 9]], [[4, 16]]]),
+            "def f(n):\n    print('noise', end='')\n    return n, n * n",
+            "def f(n): return [n]",
+        ),
+        (
+            taco(fn_name="f", inputs=[[1], [2], [3], [4]], outputs=[[1], [4], [9], [16]]),
+            "class Solution:\n    def f(self, n): return n * n",
+            "def g(n): return n",
+        ),
+        (
+            {**taco(inputs=["1\n", "3\n", "7\n", "9\n"], outputs=["1.0", "0.333333", "0.142857", "0.111111"]), "compare": "float"},
+            "print(1 / int(input()))",
+            "print(0.1)",
+        ),
+        (
+            {**taco(inputs=["1\n", "3\n", "7\n", "9\n"], outputs=["YES", "NO", "NO", "NO"]), "compare": "icase"},
+            "print('yes' if input() == '1' else 'no')",
+            "print('YE')",
+        ),
     ],
 )
 def test_check_script_agrees_with_the_grader_on_public_cases(tmp_path: Path, row: dict[str, Any], right: str, wrong: str) -> None:

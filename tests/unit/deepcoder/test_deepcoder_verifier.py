@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -30,8 +29,13 @@ def test_without_namespaces_the_statuses_are_the_same(tmp_path: Path) -> None:
     hidden = {"kind": "stdin", "fn_name": None, "cases": [{"input": "1", "output": "1"}], "compare": "lines"}
     try:
         for program, status in [
-            ("print(input())", "passed"), ("print(0)", "wrong_answer"), ("1/0", "runtime_error"), ("while True: pass", "timeout"),
-            ("while True: print('x' * 999)", "output_limit"), ("x =", "compile_error"), ("x = bytearray(1 << 40)", "memory_limit"),
+            ("print(input())", "passed"),
+            ("print(0)", "wrong_answer"),
+            ("1/0", "runtime_error"),
+            ("while True: pass", "timeout"),
+            ("while True: print('x' * 999)", "output_limit"),
+            ("x =", "compile_error"),
+            ("x = bytearray(1 << 40)", "memory_limit"),
             ("import os, time\nif os.fork() == 0:\n    os.setsid()\n    if os.fork() == 0: time.sleep(99)\n    exit()\nprint(1)", "passed"),
         ]:
             (tmp_path / "solution.py").write_text(program)

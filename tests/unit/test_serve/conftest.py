@@ -55,7 +55,9 @@ def tokenizer() -> PreTrainedTokenizerFast:
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     backend.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
-        vocab_size=330, special_tokens=["<|im_start|>", "<|im_end|>"], show_progress=False,
+        vocab_size=330,
+        special_tokens=["<|im_start|>", "<|im_end|>"],
+        show_progress=False,
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
     )
     backend.train_from_iterator([TEMPLATE, *REPLIES], trainer)
@@ -70,8 +72,16 @@ def make_model(tokenizer: PreTrainedTokenizerFast) -> Callable[[int], LlamaForCa
     def make(seed: int) -> LlamaForCausalLM:
         torch.manual_seed(seed)
         config = LlamaConfig(
-            vocab_size=len(tokenizer), hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4,
-            num_key_value_heads=2, max_position_embeddings=1024, tie_word_embeddings=True, initializer_range=0.2, bos_token_id=None,
+            vocab_size=len(tokenizer),
+            hidden_size=32,
+            intermediate_size=64,
+            num_hidden_layers=2,
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            max_position_embeddings=1024,
+            tie_word_embeddings=True,
+            initializer_range=0.2,
+            bos_token_id=None,
             eos_token_id=tokenizer.eos_token_id,
         )
         return LlamaForCausalLM(config).eval()
@@ -81,7 +91,9 @@ def make_model(tokenizer: PreTrainedTokenizerFast) -> Callable[[int], LlamaForCa
 
 @pytest.fixture(scope="session")
 def model_dir(
-    make_model: Callable[[int], LlamaForCausalLM], tokenizer: PreTrainedTokenizerFast, tmp_path_factory: pytest.TempPathFactory,
+    make_model: Callable[[int], LlamaForCausalLM],
+    tokenizer: PreTrainedTokenizerFast,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> Path:
     """A model with random weights."""
     folder = tmp_path_factory.mktemp("random") / "tiny"
@@ -92,7 +104,9 @@ def model_dir(
 
 @pytest.fixture(scope="session")
 def agent_dir(
-    make_model: Callable[[int], LlamaForCausalLM], tokenizer: PreTrainedTokenizerFast, tmp_path_factory: pytest.TempPathFactory,
+    make_model: Callable[[int], LlamaForCausalLM],
+    tokenizer: PreTrainedTokenizerFast,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> Path:
     """A model that has learned one session by heart: two tool calls, then a last word."""
     model = make_model(1)

@@ -51,8 +51,10 @@ def whole(reply: dict[str, Any]) -> dict[str, Any]:
     return {
         "content": choice["message"]["content"] or "",
         "tool_calls": [call["function"] for call in choice["message"].get("tool_calls") or []],
-        "ids": choice["token_ids"], "logprobs": [entry["logprob"] for entry in choice["logprobs"]["content"]],
-        "finish": [choice["finish_reason"]], "prompt": [reply["prompt_token_ids"]],
+        "ids": choice["token_ids"],
+        "logprobs": [entry["logprob"] for entry in choice["logprobs"]["content"]],
+        "finish": [choice["finish_reason"]],
+        "prompt": [reply["prompt_token_ids"]],
     }
 
 
@@ -202,10 +204,13 @@ async def test_a_client_that_goes_away_ends_its_reply(model_dir: Path, start: An
 async def test_content_parts_and_absent_content_are_text(agent_dir: Path, start: Any) -> None:
     async with start(agent_dir) as server:
         parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
-        prompts = [(await server.chat(messages=messages, max_tokens=1))["prompt_token_ids"] for messages in (
-            [{"role": "developer", "content": parts}, {"role": "assistant", "content": None}],
-            [{"role": "system", "content": "a\nb"}, {"role": "assistant", "content": ""}],
-        )]
+        prompts = [
+            (await server.chat(messages=messages, max_tokens=1))["prompt_token_ids"]
+            for messages in (
+                [{"role": "developer", "content": parts}, {"role": "assistant", "content": None}],
+                [{"role": "system", "content": "a\nb"}, {"role": "assistant", "content": ""}],
+            )
+        ]
         assert prompts[0] == prompts[1]
 
 
@@ -224,9 +229,22 @@ GOOD = block('{"name": "f", "arguments": {"x": "é"}}')
         (f"text{GOOD}more", "textmore", 1),
         ("<tool_call>", "<tool_call>", 0),
         (GOOD.removesuffix("</tool_call>"), GOOD.removesuffix("</tool_call>"), 0),
-        *[(bad, bad, 0) for bad in map(block, (
-            "", "no json", "[]", '"f"', '{"name": "f"}', '{"name": 1, "arguments": {}}', '{"name": "f", "arguments": "x"}', "[" * 100_000,
-        ))],
+        *[
+            (bad, bad, 0)
+            for bad in map(
+                block,
+                (
+                    "",
+                    "no json",
+                    "[]",
+                    '"f"',
+                    '{"name": "f"}',
+                    '{"name": 1, "arguments": {}}',
+                    '{"name": "f", "arguments": "x"}',
+                    "[" * 100_000,
+                ),
+            )
+        ],
         (f"{block('{')}\n{GOOD}", block("{"), 1),
     ],
 )

@@ -72,7 +72,11 @@ async def test_forgotten_prefixes_change_nothing(model_dir: Path, start: Any) ->
 
 
 async def test_a_reply_never_mixes_two_versions(
-    model_dir: Path, make_model: Callable[[int], Any], start: Any, expected: Any, tmp_path: Path,
+    model_dir: Path,
+    make_model: Callable[[int], Any],
+    start: Any,
+    expected: Any,
+    tmp_path: Path,
 ) -> None:
     models = {0: AutoModelForCausalLM.from_pretrained(model_dir), **{v: make_model(v) for v in (1, 2, 3)}}
 

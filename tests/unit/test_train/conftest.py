@@ -19,8 +19,18 @@ def model(tmp_path_factory):
     )
     fast.save_pretrained(folder)
     set_seed(0)
-    LlamaForCausalLM(LlamaConfig(
-        vocab_size=260, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
-        max_position_embeddings=512, eos_token_id=fast.eos_token_id, pad_token_id=fast.pad_token_id, bos_token_id=None,
-    )).save_pretrained(folder)
+    LlamaForCausalLM(
+        LlamaConfig(
+            vocab_size=260,
+            hidden_size=32,
+            intermediate_size=64,
+            num_hidden_layers=2,
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            max_position_embeddings=512,
+            eos_token_id=fast.eos_token_id,
+            pad_token_id=fast.pad_token_id,
+            bos_token_id=None,
+        )
+    ).save_pretrained(folder)
     return folder

@@ -47,8 +47,15 @@ class FakeEngine:
         reward = self.reward(spec, calls)
         unscorable = reward is None
         rollout = Rollout(
-            id=spec.id, group_id=spec.group_id, agent=spec.agent, taskset="numbers", task_id=spec.task.id, task_digest=spec.task.digest,
-            sample=spec.sample, seed=spec.seed, phase=spec.phase,
+            id=spec.id,
+            group_id=spec.group_id,
+            agent=spec.agent,
+            taskset="numbers",
+            task_id=spec.task.id,
+            task_digest=spec.task.digest,
+            sample=spec.sample,
+            seed=spec.seed,
+            phase=spec.phase,
             session=SessionResult(spec.id, spec.agent, Outcome("llm_error" if unscorable else "completed"), Trajectory(turns), wall_s=0.1),
             verdict=Verdict.unscorable("fake") if unscorable else Verdict("passed" if reward > 0.5 else "failed", reward),
             reward=Reward(reward, decided_by="fake"),
@@ -73,9 +80,18 @@ class FakeEngine:
         logprobs = [entry["logprob"] for entry in choice["logprobs"]["content"]]
         version = reply["longrein"]
         return ModelCall(
-            id=f"c{index}", index=index, parent_id=parent, context_ids=prompt, prompt_len=len(reply["prompt_token_ids"]),
-            sampled_ids=choice["token_ids"], logprobs=logprobs, usage=Usage(None, len(logprobs)), reply=choice["message"],
-            messages=({"role": "user", "content": "x"},), version_first=version["version_first"], version_last=version["version_last"],
+            id=f"c{index}",
+            index=index,
+            parent_id=parent,
+            context_ids=prompt,
+            prompt_len=len(reply["prompt_token_ids"]),
+            sampled_ids=choice["token_ids"],
+            logprobs=logprobs,
+            usage=Usage(None, len(logprobs)),
+            reply=choice["message"],
+            messages=({"role": "user", "content": "x"},),
+            version_first=version["version_first"],
+            version_last=version["version_last"],
         )
 
     def reward(self, spec, calls):

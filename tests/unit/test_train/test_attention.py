@@ -11,8 +11,16 @@ from longrein.training.settings import quiet
 with quiet():
     from trl.experimental.async_grpo.packing import TREE_ATTENTION, TreeRow, register_tree_attention
 
-SIZES = {"vocab_size": 50, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4,
-         "num_key_value_heads": 2, "max_position_embeddings": 128, "pad_token_id": 0}
+SIZES = {
+    "vocab_size": 50,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 128,
+    "pad_token_id": 0,
+}
 
 
 def llama():
@@ -55,13 +63,22 @@ def pair(request):
 def packed_logits(model, rows):
     row = TreeRow()
     for ids in rows:
-        row.add({"input_ids": np.array(ids), "completion_mask": np.ones(len(ids), int), "old_log_probs": np.zeros(len(ids)),
-                 "advantage": 0.0, "group_id": 0})
+        row.add(
+            {
+                "input_ids": np.array(ids),
+                "completion_mask": np.ones(len(ids), int),
+                "old_log_probs": np.zeros(len(ids)),
+                "advantage": 0.0,
+                "group_id": 0,
+            }
+        )
     packed = row.pack()
     longest_q, longest_k = packed["tree_max_seqlens"].tolist()
     logits = model(
-        input_ids=packed["input_ids"][None], position_ids=packed["position_ids"][None],
-        tree_max_seqlen_q=longest_q, tree_max_seqlen_k=longest_k,
+        input_ids=packed["input_ids"][None],
+        position_ids=packed["position_ids"][None],
+        tree_max_seqlen_q=longest_q,
+        tree_max_seqlen_k=longest_k,
         **{key: packed[key] for key in ("tree_kv_index", "tree_cu_seqlens_q", "tree_cu_seqlens_k")},
     ).logits[0]
     split = packed["segment_id"]

@@ -31,7 +31,10 @@ def trainer(model, tmp_path_factory):
         from trl.experimental.async_grpo import AsyncGRPOTrainer
 
         trainer = AsyncGRPOTrainer(
-            model=str(model), args=args, train_dataset=Dataset.from_dict({"prompt": ["", ""]}), weight_transfer=SimpleNamespace(),
+            model=str(model),
+            args=args,
+            train_dataset=Dataset.from_dict({"prompt": ["", ""]}),
+            weight_transfer=SimpleNamespace(),
             rollout_worker=SimpleNamespace(rollout_buffer=queue.Queue(), metrics_queue=queue.Queue()),
         )
     attention.use_sdpa()
@@ -103,11 +106,16 @@ def loss(trainer, rows):
     packed = TreeRow()
     for prompt, sampled, advantage in rows:
         reply = SimpleNamespace(prompt_ids=prompt, ids=sampled)
-        packed.add({
-            "input_ids": np.array([*prompt, *sampled]), "completion_mask": np.array([0] * len(prompt) + [1] * len(sampled)),
-            "old_log_probs": np.array([0.0] * len(prompt) + score(trainer.model, reply)), "advantage": advantage,
-            "group_id": 0, "metrics": {},
-        })
+        packed.add(
+            {
+                "input_ids": np.array([*prompt, *sampled]),
+                "completion_mask": np.array([0] * len(prompt) + [1] * len(sampled)),
+                "old_log_probs": np.array([0.0] * len(prompt) + score(trainer.model, reply)),
+                "advantage": advantage,
+                "group_id": 0,
+                "metrics": {},
+            }
+        )
     inputs = DataCollatorForRollout(pad_token_id=0).torch_call([[packed]])
     trainer.current_gradient_accumulation_steps = 1
     return trainer.compute_loss(trainer.model, inputs).item()

@@ -49,10 +49,16 @@ def test_advantages_are_those_of_trl():
     assert advantages.score(rewards).advantages == pytest.approx((scored - scored.mean()) / (scored.std() + 1e-8))
 
 
-@pytest.mark.parametrize(("rewards", "why"), [
-    ([None, None, None], "too_few_scored"), ([1.0, None], "too_few_scored"), ([], "too_few_scored"),
-    ([0.0, 0.0, 0.0], "no_variance"), ([0.1 + 0.2, 0.3, None], "no_variance"),
-])
+@pytest.mark.parametrize(
+    ("rewards", "why"),
+    [
+        ([None, None, None], "too_few_scored"),
+        ([1.0, None], "too_few_scored"),
+        ([], "too_few_scored"),
+        ([0.0, 0.0, 0.0], "no_variance"),
+        ([0.1 + 0.2, 0.3, None], "no_variance"),
+    ],
+)
 def test_groups_that_say_nothing_are_skipped(rewards, why):
     score = advantages.score(rewards)
     assert score.skipped == why
@@ -100,8 +106,13 @@ def group(position, versions, number=None):
 
 
 @settings(max_examples=60, deadline=None)
-@given(seed=strategies.integers(0, 10_000), max_staleness=strategies.integers(1, 4), rows_per_step=strategies.integers(1, 6),
-       group_size=strategies.integers(2, 5), drift=strategies.booleans())
+@given(
+    seed=strategies.integers(0, 10_000),
+    max_staleness=strategies.integers(1, 4),
+    rows_per_step=strategies.integers(1, 6),
+    group_size=strategies.integers(2, 5),
+    drift=strategies.booleans(),
+)
 def test_the_look_ahead_never_hangs_and_staleness_is_that_at_the_loss(seed, max_staleness, rows_per_step, group_size, drift):
     """A trainer that fetches batch k+1 before step k, a worker whose groups give 0 to 2 rows a rollout, in any order."""
     draw, steps = random.Random(seed), 5
@@ -272,7 +283,8 @@ def test_no_staleness_is_refused():
 
 def test_arguments_of_the_trainer(tmp_path):
     args = trl_settings.make_args(
-        config(rows_per_step=12, token_budget=16_384, trl={"epsilon_high": 0.28}, sampling={"temperature": 0.7}), run_folder=tmp_path,
+        config(rows_per_step=12, token_budget=16_384, trl={"epsilon_high": 0.28}, sampling={"temperature": 0.7}),
+        run_folder=tmp_path,
         processes=1,
     )
     assert (args.per_device_train_batch_size, args.gradient_accumulation_steps) == (4, 3), "4 x 16,384 tokens in one forward pass"

@@ -44,8 +44,18 @@ class QuickEngine:
         turn = Turn(call, TurnLabel("train", "own"), "structure")
         verdict = Verdict.unscorable("no") if value is None else Verdict("passed" if value == 1 else "failed", min(1.0, max(0.0, value)))
         return Rollout(
-            spec.id, spec.group_id, spec.agent, "set", spec.task.id, spec.task.digest, spec.sample, spec.seed, phase=spec.phase,
-            session=SessionResult(spec.id, spec.agent, Outcome("completed"), Trajectory((turn,))), verdict=verdict, reward=Reward(value),
+            spec.id,
+            spec.group_id,
+            spec.agent,
+            "set",
+            spec.task.id,
+            spec.task.digest,
+            spec.sample,
+            spec.seed,
+            phase=spec.phase,
+            session=SessionResult(spec.id, spec.agent, Outcome("completed"), Trajectory((turn,))),
+            verdict=verdict,
+            reward=Reward(value),
         )
 
     async def score_group(self, group):
@@ -53,16 +63,30 @@ class QuickEngine:
 
 
 def make(tmp_path, engine, *, steps=3, max_staleness=2, **train):
-    config = from_mapping({
-        "taskset": "set", "agents": {"a": {}, "b": {}}, "limits": {"sessions": 2},
-        "train": {"group_size": 2, "rows_per_step": 4, **train}, "eval": {"taskset": "set", "samples": 2},
-    })
+    config = from_mapping(
+        {
+            "taskset": "set",
+            "agents": {"a": {}, "b": {}},
+            "limits": {"sessions": 2},
+            "train": {"group_size": 2, "rows_per_step": 4, **train},
+            "eval": {"taskset": "set", "samples": 2},
+        }
+    )
     tasks = [Task(f"t{i}", f"d{i}", PublicTask("p"), TaskRef("set", f"t{i}"), "v") for i in range(4)]
     sent = []
     ahead = LookAhead(rows_per_step=4, max_staleness=max_staleness, first_version=1, steps=steps, version=1)
     producer = Producer(
-        config, engine, curriculum=Curriculum(tasks[:3], ["a", "b"], seed=0), eval_tasks=tasks[3:], place=Place(), number=0,
-        look_ahead=ahead, token_budget=6, recorder=RunRecorder(tmp_path / "run"), send=sent.append, traces=False,
+        config,
+        engine,
+        curriculum=Curriculum(tasks[:3], ["a", "b"], seed=0),
+        eval_tasks=tasks[3:],
+        place=Place(),
+        number=0,
+        look_ahead=ahead,
+        token_budget=6,
+        recorder=RunRecorder(tmp_path / "run"),
+        send=sent.append,
+        traces=False,
     )
     return producer, sent
 
@@ -139,10 +163,15 @@ async def test_no_training_session_starts_during_an_evaluation(tmp_path):
     assert cells[0] == cells[1], "same tasks, samples and seeds before and after"
 
 
-@pytest.mark.parametrize(("reward", "n", "why"), [
-    (lambda spec: 0.5, 4, "40 with all rewards equal"), (lambda spec: None, 4, "40 with fewer than two rollouts scored"),
-    (lambda spec: [1.0, None][spec.sample], 4, "40 with fewer than two rollouts scored"), (by_sample, 9, "40 with no trained token"),
-])
+@pytest.mark.parametrize(
+    ("reward", "n", "why"),
+    [
+        (lambda spec: 0.5, 4, "40 with all rewards equal"),
+        (lambda spec: None, 4, "40 with fewer than two rollouts scored"),
+        (lambda spec: [1.0, None][spec.sample], 4, "40 with fewer than two rollouts scored"),
+        (by_sample, 9, "40 with no trained token"),
+    ],
+)
 async def test_nothing_trainable_ends_the_run_with_the_reason(tmp_path, reward, n, why):
     producer, sent = make(tmp_path, QuickEngine(reward, n_tokens=lambda spec: n))
     with pytest.raises(RunStopped, match=rf"nothing to train on: 40 groups in a row gave no training row \({why}\)"):

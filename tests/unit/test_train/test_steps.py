@@ -84,8 +84,12 @@ def trains(tmp_path, model, monkeypatch):
 
 def settings(folder, model):
     return {
-        "run": {"out": str(folder / "run"), "seed": 1}, "plugins": {"use": ["./numbers.py"]}, "taskset": "numbers",
-        "agents": {"tick": {}, "tock": {}}, "policy": {"model": str(model)}, "limits": {"sessions": 4},
+        "run": {"out": str(folder / "run"), "seed": 1},
+        "plugins": {"use": ["./numbers.py"]},
+        "taskset": "numbers",
+        "agents": {"tick": {}, "tock": {}},
+        "policy": {"model": str(model)},
+        "limits": {"sessions": 4},
         "train": {"max_steps": 3, "group_size": 4, "rows_per_step": 8, "learning_rate": 1e-2, "save_steps": 2},
     }
 
@@ -125,8 +129,10 @@ def test_three_steps_with_evaluations(trains, model):
     assert any((a != b).any() for a, b in zip(after.parameters(), before.parameters(), strict=True))
 
     evals = [r for r in lines(folder, "rollouts.jsonl") if r["phase"].startswith("eval")]
-    cells = {phase: {(r["task_id"], r["agent"], r.get("sample", 0), r["seed"]) for r in evals if r["phase"] == phase}
-             for phase in ("eval:0", "eval:2", "eval:3")}
+    cells = {
+        phase: {(r["task_id"], r["agent"], r.get("sample", 0), r["seed"]) for r in evals if r["phase"] == phase}
+        for phase in ("eval:0", "eval:2", "eval:3")
+    }
     assert len(evals) == 3 * 2 * 2 * 2
     assert cells["eval:0"] == cells["eval:2"] == cells["eval:3"]
     assert {c["version_first"] for r in evals if r["phase"] == "eval:3" for c in calls(r)} == {4}

@@ -14,8 +14,18 @@ from longrein.model import Action, SessionResult, Trajectory, Turn, TurnLabel
 from longrein.toolchain.spec import ToolchainSpec
 
 FLAGS = (
-    "--yes-always", "--no-check-update", "--analytics-disable", "--no-show-model-warnings", "--no-show-release-notes", "--map-tokens", "0",
-    "--no-stream", "--no-pretty", "--no-fancy-input", "--no-detect-urls", "--no-suggest-shell-commands",
+    "--yes-always",
+    "--no-check-update",
+    "--analytics-disable",
+    "--no-show-model-warnings",
+    "--no-show-release-notes",
+    "--map-tokens",
+    "0",
+    "--no-stream",
+    "--no-pretty",
+    "--no-fancy-input",
+    "--no-detect-urls",
+    "--no-suggest-shell-commands",
 )
 BOOT = "import gc, sys; gc.set_threshold(200_000, 50, 100); from aider.main import main; sys.exit(main())"
 """Aider's own entry point with a rarer garbage collection, which costs 0.5 of 3.3 CPU seconds while it imports."""
@@ -56,13 +66,28 @@ class Aider(AgentAdapter):
         test = ["--auto-test", "--test-cmd", session.check_command] if self.options.auto_test and session.check_command else []
         return LaunchPlan(
             argv=[
-                python, "-c", BOOT, "--model", model, "--weak-model", model, "--edit-format", self.options.edit_format, *FLAGS,
-                "--git" if self.options.git else "--no-git", "--auto-lint" if self.options.auto_lint else "--no-auto-lint", *test,
-                f"--message={session.task.prompt}", "solution.py",
+                python,
+                "-c",
+                BOOT,
+                "--model",
+                model,
+                "--weak-model",
+                model,
+                "--edit-format",
+                self.options.edit_format,
+                *FLAGS,
+                "--git" if self.options.git else "--no-git",
+                "--auto-lint" if self.options.auto_lint else "--no-auto-lint",
+                *test,
+                f"--message={session.task.prompt}",
+                "solution.py",
             ],
             env={
-                "OPENAI_API_BASE": f"{session.base_url}/v1", "OPENAI_API_KEY": session.api_key,
-                "LITELLM_LOCAL_MODEL_COST_MAP": "True", "PYDANTIC_DISABLE_PLUGINS": "true", "NO_COLOR": "1",
+                "OPENAI_API_BASE": f"{session.base_url}/v1",
+                "OPENAI_API_KEY": session.api_key,
+                "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+                "PYDANTIC_DISABLE_PLUGINS": "true",
+                "NO_COLOR": "1",
             },
             files={} if "solution.py" in session.task.files else {"solution.py": ""},
         )

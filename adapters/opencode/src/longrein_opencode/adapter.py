@@ -13,8 +13,16 @@ from longrein.model import Action, ActionKind, SessionResult, Trajectory, Turn, 
 from longrein.toolchain.spec import ToolchainSpec
 
 KINDS: Mapping[str, ActionKind] = {
-    "bash": "run", "write": "edit", "edit": "edit", "patch": "edit", "apply_patch": "edit", "multiedit": "edit",
-    "read": "read", "list": "read", "glob": "search", "grep": "search",
+    "bash": "run",
+    "write": "edit",
+    "edit": "edit",
+    "patch": "edit",
+    "apply_patch": "edit",
+    "multiedit": "edit",
+    "read": "read",
+    "list": "read",
+    "glob": "search",
+    "grep": "search",
 }
 ASIDES = {
     "You are a title generator.": "opencode's title call",
@@ -53,9 +61,14 @@ class Opencode(AgentAdapter):
         return LaunchPlan(
             argv=[program, "run", "--format", "json", *title, *_message(session.task.prompt)],
             env={
-                "OPENCODE_DISABLE_AUTOUPDATE": "1", "OPENCODE_DISABLE_MODELS_FETCH": "1", "OPENCODE_DISABLE_LSP_DOWNLOAD": "1",
-                "OPENCODE_DISABLE_DEFAULT_PLUGINS": "1", "OPENCODE_DISABLE_CLAUDE_CODE": "1", "OPENCODE_DISABLE_SHARE": "1",
-                "OPENCODE_DISABLE_PROJECT_CONFIG": "1", "OPENCODE_EXPERIMENTAL_DISABLE_FILEWATCHER": "1",
+                "OPENCODE_DISABLE_AUTOUPDATE": "1",
+                "OPENCODE_DISABLE_MODELS_FETCH": "1",
+                "OPENCODE_DISABLE_LSP_DOWNLOAD": "1",
+                "OPENCODE_DISABLE_DEFAULT_PLUGINS": "1",
+                "OPENCODE_DISABLE_CLAUDE_CODE": "1",
+                "OPENCODE_DISABLE_SHARE": "1",
+                "OPENCODE_DISABLE_PROJECT_CONFIG": "1",
+                "OPENCODE_EXPERIMENTAL_DISABLE_FILEWATCHER": "1",
             },
             files={f"{session.home}/.config/opencode/opencode.json": json.dumps(self._config(session), indent=1)},
         )
@@ -64,15 +77,30 @@ class Opencode(AgentAdapter):
         context = self.options.context or session.max_model_len or 128_000
         model = f"longrein/{session.model}"
         return {
-            "$schema": "https://opencode.ai/config.json", "model": model, "small_model": model, "enabled_providers": ["longrein"],
-            "provider": {"longrein": {
-                "npm": "@ai-sdk/openai-compatible", "name": "longrein",
-                "options": {"baseURL": f"{session.base_url}/v1", "apiKey": session.api_key},
-                "models": {session.model: {"name": session.model, "tool_call": True,
-                                           "limit": {"context": context, "output": min(self.options.output, context // 2)}}},
-            }},
+            "$schema": "https://opencode.ai/config.json",
+            "model": model,
+            "small_model": model,
+            "enabled_providers": ["longrein"],
+            "provider": {
+                "longrein": {
+                    "npm": "@ai-sdk/openai-compatible",
+                    "name": "longrein",
+                    "options": {"baseURL": f"{session.base_url}/v1", "apiKey": session.api_key},
+                    "models": {
+                        session.model: {
+                            "name": session.model,
+                            "tool_call": True,
+                            "limit": {"context": context, "output": min(self.options.output, context // 2)},
+                        }
+                    },
+                }
+            },
             "permission": {"*": "allow", **dict.fromkeys(DENIED, "deny")},
-            "autoupdate": False, "share": "disabled", "snapshot": False, "lsp": False, "formatter": False,
+            "autoupdate": False,
+            "share": "disabled",
+            "snapshot": False,
+            "lsp": False,
+            "formatter": False,
         }
 
     def classify(self, turn: Turn, trajectory: Trajectory) -> TurnLabel | None:

@@ -36,10 +36,19 @@ def read_tokens(reply: Mapping[str, Any]) -> Sampled:
     values = [_mapping(entry).get("logprob") for entry in entries] if isinstance(entries, list) else []
     prompt_ids, sampled_ids = _ids(reply.get("prompt_token_ids")), _ids(choice.get("token_ids"))
     sound = tuple(value for value in values if _is_finite(value))
-    versions = {key: value for key, value in _mapping(reply.get("longrein")).items()
-                if key in ("version_first", "version_last") and _count(value) is not None}
-    return Sampled(prompt_ids, sampled_ids, sound if len(sound) == len(values) else (), counts, versions,
-                   problem_of(prompt_ids, sampled_ids, values, counts.completion_tokens))
+    versions = {
+        key: value
+        for key, value in _mapping(reply.get("longrein")).items()
+        if key in ("version_first", "version_last") and _count(value) is not None
+    }
+    return Sampled(
+        prompt_ids,
+        sampled_ids,
+        sound if len(sound) == len(values) else (),
+        counts,
+        versions,
+        problem_of(prompt_ids, sampled_ids, values, counts.completion_tokens),
+    )
 
 
 def problem_of(prompt_ids: Sequence[int], sampled_ids: Sequence[int], logprobs: Sequence[Any], n_reported: int | None) -> str | None:

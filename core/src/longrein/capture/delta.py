@@ -30,7 +30,7 @@ class Histories:
             reply: the message that the policy answered.
             near: a call to try first.
         """
-        candidates = [near, *list(self._lists)[:-_RECENT - 1:-1]]
+        candidates = [near, *list(self._lists)[: -_RECENT - 1 : -1]]
         best, kept = None, 0
         for candidate in candidates:
             if candidate is None or candidate not in self._lists:

@@ -28,7 +28,9 @@ class EngineClient(InferenceClient):  # type: ignore[misc]
         if self._http is None:
             uds = self.endpoint.uds
             self._http = httpx.AsyncClient(
-                base_url=self.endpoint.url, headers=auth_headers(self.api_key), limits=_UNLIMITED,
+                base_url=self.endpoint.url,
+                headers=auth_headers(self.api_key),
+                limits=_UNLIMITED,
                 timeout=httpx.Timeout(self._LIVENESS_TIMEOUT_S, connect=self._CONNECT_TIMEOUT_S),
                 transport=httpx.AsyncHTTPTransport(uds=str(uds), limits=_UNLIMITED) if uds else None,
             )

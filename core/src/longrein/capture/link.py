@@ -58,13 +58,13 @@ class Linker:
         while stack:
             node = stack.pop()
             for child in node.children:
-                if child.prompt_end >= len(whole) > node.end and child.tokens.startswith(whole[node.end:]):
+                if child.prompt_end >= len(whole) > node.end and child.tokens.startswith(whole[node.end :]):
                     adopted.append(child)
                 elif whole.startswith(child.tokens, node.end):
                     stack.append(child)
                     if child.end <= len(prompt) and child.prompt_end < len(prompt) and _nearer(child, parent):
                         parent = child
-        new = Node(call_id, index, len(prompt), len(whole), whole[parent.end:], None if parent is self._root else parent)
+        new = Node(call_id, index, len(prompt), len(whole), whole[parent.end :], None if parent is self._root else parent)
         adopted = [child for child in adopted if child.prompt_end > len(prompt)]
         for child in adopted:
             self._move(child, new)
@@ -74,7 +74,7 @@ class Linker:
     def _move(self, child: Node, new: Node) -> None:
         old = child.parent or self._root
         old.children.remove(child)
-        child.tokens = child.tokens[new.end - old.end:]
+        child.tokens = child.tokens[new.end - old.end :]
         child.parent = new
         new.children.append(child)
 

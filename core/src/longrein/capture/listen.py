@@ -23,8 +23,10 @@ def unix_listener(path: Path) -> socket.socket:
         CaptureError: the path is longer than a unix socket's may be, or cannot be bound.
     """
     if len(str(path).encode()) > _LONGEST_SOCKET_PATH:
-        raise CaptureError(f"socket path {str(path)!r} has {len(str(path).encode())} bytes; unix sockets allow"
-                           f" {_LONGEST_SOCKET_PATH}. Use a shorter folder, for example through TMPDIR")
+        raise CaptureError(
+            f"socket path {str(path)!r} has {len(str(path).encode())} bytes; unix sockets allow"
+            f" {_LONGEST_SOCKET_PATH}. Use a shorter folder, for example through TMPDIR"
+        )
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         if path.is_socket():  # left behind by a process that was killed

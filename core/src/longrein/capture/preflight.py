@@ -38,8 +38,10 @@ async def check_endpoint(endpoint: PolicyEndpoint, *, training: bool) -> PolicyE
         if training and problem:
             raise CaptureError(f"the policy server at {endpoint.url} cannot be trained from: {problem}. {_FLAGS}")
         if training and await _raw_logprobs(client):
-            raise CaptureError(f"the policy server at {endpoint.url} returns log-probabilities from before the temperature is applied,"
-                               f" so ratios would be wrong. {_FLAGS}")
+            raise CaptureError(
+                f"the policy server at {endpoint.url} returns log-probabilities from before the temperature is applied,"
+                f" so ratios would be wrong. {_FLAGS}"
+            )
     except UpstreamError as error:
         raise CaptureError(f"the policy server at {endpoint.url} does not answer: {error}. Is it running, and is the url right?") from error
     finally:
@@ -57,8 +59,9 @@ async def _served(client: Any) -> dict[str, Any]:
         return {}
     model = client.endpoint.model
     if models and model not in models:
-        raise CaptureError(f"the policy server at {client.endpoint.url} does not serve {model!r}; it serves {', '.join(models)}"
-                           f"{nearest(model, models)}")
+        raise CaptureError(
+            f"the policy server at {client.endpoint.url} does not serve {model!r}; it serves {', '.join(models)}{nearest(model, models)}"
+        )
     entry: dict[str, Any] = models.get(model, {})
     return entry
 

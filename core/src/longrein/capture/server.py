@@ -28,8 +28,9 @@ class CaptureServer:
         CaptureError: on entering, when the socket cannot be bound.
     """
 
-    def __init__(self, endpoint: PolicyEndpoint, *, sampling: SamplingConfig, training: bool, socket: Path, open_port: bool,
-                 max_reply_tokens: int) -> None:
+    def __init__(
+        self, endpoint: PolicyEndpoint, *, sampling: SamplingConfig, training: bool, socket: Path, open_port: bool, max_reply_tokens: int
+    ) -> None:
         self._endpoint, self._sampling, self._training = endpoint, sampling, training
         self._socket, self._open_port, self._max_reply_tokens = socket, open_port, max_reply_tokens
         self._sessions: dict[str, CaptureSession] = {}
@@ -46,8 +47,9 @@ class CaptureServer:
             if self._open_port:
                 listeners.append(stack.enter_context(loopback_listener()))
                 self.port = listeners[1].getsockname()[1]
-            self._client = PolicyClient(self._endpoint, sampling=self._sampling, training=self._training,
-                                        max_reply_tokens=self._max_reply_tokens)
+            self._client = PolicyClient(
+                self._endpoint, sampling=self._sampling, training=self._training, max_reply_tokens=self._max_reply_tokens
+            )
             stack.push_async_callback(self._client.aclose)
             self._app = build_app(self._client)
             await stack.enter_async_context(serving(Gate(self._app, self._sessions), listeners))

@@ -37,16 +37,26 @@ class Trace:
             node, adopted = self._linker.add(call.id, call.index, packed(prompt_ids), packed(call.sampled_ids))
             self._nodes[call.id] = node
             parent_id = node.parent.call_id if node.parent else None
-            context = prompt_ids[node.parent.end // WIDTH if node.parent else 0:]
+            context = prompt_ids[node.parent.end // WIDTH if node.parent else 0 :]
             for child in adopted:
                 self._adopt(child, node)
         else:
             parent_id = self._histories.continued(messages)
         base, kept = self._histories.add(call.id, messages, call.reply, near=parent_id)
-        insort(self.calls, evolve(
-            call, parent_id=parent_id, prompt_len=len(prompt_ids), context_ids=self._shared(context),
-            sampled_ids=self._shared(call.sampled_ids), messages_base=base, messages_kept=kept, messages=tuple(messages[kept:]),
-        ), key=_index)
+        insort(
+            self.calls,
+            evolve(
+                call,
+                parent_id=parent_id,
+                prompt_len=len(prompt_ids),
+                context_ids=self._shared(context),
+                sampled_ids=self._shared(call.sampled_ids),
+                messages_base=base,
+                messages_kept=kept,
+                messages=tuple(messages[kept:]),
+            ),
+            key=_index,
+        )
 
     def add_tools(self, tools: list[Any]) -> str:
         """Store a tool manifest once; return its key."""
@@ -67,7 +77,7 @@ class Trace:
         position = bisect_left(self.calls, child.index, key=_index)
         call = self.calls[position]
         n_new = (child.prompt_end - parent.end) // WIDTH
-        self.calls[position] = evolve(call, parent_id=parent.call_id, context_ids=call.context_ids[len(call.context_ids) - n_new:])
+        self.calls[position] = evolve(call, parent_id=parent.call_id, context_ids=call.context_ids[len(call.context_ids) - n_new :])
 
     def _shared(self, ids: Sequence[int]) -> tuple[int, ...]:
         # One int object for each id of the vocabulary: an agent that rewrites its history stores whole prompts again and again.

@@ -19,11 +19,32 @@ from longrein.capture.session import EXCHANGE, Exchange
 from longrein.config import SamplingConfig
 from longrein.model import ModelCall
 
-_CARRIED = ("model", "messages", "tools", "tool_choice", "parallel_tool_calls", "stop", "response_format", "logit_bias",
-            "reasoning_effort", "chat_template_kwargs")
+_CARRIED = (
+    "model",
+    "messages",
+    "tools",
+    "tool_choice",
+    "parallel_tool_calls",
+    "stop",
+    "response_format",
+    "logit_bias",
+    "reasoning_effort",
+    "chat_template_kwargs",
+)
 """Request keys that go upstream as the agent wrote them; all others are the policy's business or mean nothing to an engine."""
-_CONSTRAINTS = ("logit_bias", "allowed_token_ids", "bad_words", "structured_outputs", "guided_json", "guided_regex", "guided_choice",
-                "guided_grammar", "min_tokens", "ignore_eos", "logits_processors")
+_CONSTRAINTS = (
+    "logit_bias",
+    "allowed_token_ids",
+    "bad_words",
+    "structured_outputs",
+    "guided_json",
+    "guided_regex",
+    "guided_choice",
+    "guided_grammar",
+    "min_tokens",
+    "ignore_eos",
+    "logits_processors",
+)
 _OVERFLOW = ("maximum context length", "maximum model length", "context_length_exceeded", "context window")
 _MAX_ERROR_CHARS = 500
 
@@ -59,8 +80,10 @@ class PolicyClient(EngineClient):
 
     async def list_models(self) -> dict[str, Any]:
         """Return the one model there is, without asking upstream: agents may ask before every call."""
-        return {"object": "list", "data": [{"id": self.endpoint.model, "object": "model", "owned_by": "longrein",
-                                            "max_model_len": self.endpoint.max_model_len}]}
+        return {
+            "object": "list",
+            "data": [{"id": self.endpoint.model, "object": "model", "owned_by": "longrein", "max_model_len": self.endpoint.max_model_len}],
+        }
 
     async def completion(self, request: dict[str, Any]) -> dict[str, Any]:
         """Answer one chat request of the session in the current context, and record it."""
@@ -114,8 +137,16 @@ class _Record:
         self.max_tokens: int | None = None
         self._open = True
         self._call = ModelCall(
-            id=f"c{index}", index=index, parent_id=None, context_ids=(), prompt_len=0, sampled_ids=(), logprobs=(),
-            tools_key=self._trace.add_tools(tools) if tools else None, dialect=exchange.dialect, version_first=version,
+            id=f"c{index}",
+            index=index,
+            parent_id=None,
+            context_ids=(),
+            prompt_len=0,
+            sampled_ids=(),
+            logprobs=(),
+            tools_key=self._trace.add_tools(tools) if tools else None,
+            dialect=exchange.dialect,
+            version_first=version,
             requested_sampling={key: value for key, value in request.items() if key not in _CARRIED and key != "stream"},
             started_s=exchange.started - exchange.session.began,
         )
@@ -129,8 +160,12 @@ class _Record:
         choice, sampled = reply["choices"][0], read_tokens(reply)
         self._exchange.session.count_reply(sampled.usage.completion_tokens or len(sampled.sampled_ids))
         self._add(
-            sampled.prompt_ids, sampled_ids=sampled.sampled_ids, logprobs=sampled.logprobs, usage=sampled.usage,
-            finish_reason=choice.get("finish_reason"), problem=sampled.problem if tokens else None,
+            sampled.prompt_ids,
+            sampled_ids=sampled.sampled_ids,
+            logprobs=sampled.logprobs,
+            usage=sampled.usage,
+            finish_reason=choice.get("finish_reason"),
+            problem=sampled.problem if tokens else None,
             reply={key: value for key, value in choice["message"].items() if value is not None},
             **{"version_last": version, **sampled.versions},
         )
@@ -150,8 +185,10 @@ def _refuse_constraints(request: Mapping[str, Any]) -> None:
     if request.get("tool_choice") not in (None, "auto", "none"):
         found.append("tool_choice")
     if found:
-        raise _RefusedError(f"this endpoint trains a model and cannot constrain its replies: leave out {', '.join(found)}"
-                            " (tool_choice may be \"auto\" or \"none\")")
+        raise _RefusedError(
+            f"this endpoint trains a model and cannot constrain its replies: leave out {', '.join(found)}"
+            ' (tool_choice may be "auto" or "none")'
+        )
 
 
 def _sampling_values(sampling: SamplingConfig, *, every: bool) -> dict[str, Any]:
@@ -177,6 +214,11 @@ def _for_agent(reply: dict[str, Any], request: Mapping[str, Any]) -> dict[str, A
 def _stop_reply(model: str) -> dict[str, Any]:
     # Not empty: agents take an empty message for a failed generation and ask again.
     message = {"role": "assistant", "content": BUDGET_STOP_MESSAGE}
-    return {"id": f"stop-{uuid.uuid4().hex[:12]}", "object": "chat.completion", "created": int(time.time()), "model": model,
-            "choices": [{"index": 0, "message": message, "finish_reason": "stop"}],
-            "usage": {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}}
+    return {
+        "id": f"stop-{uuid.uuid4().hex[:12]}",
+        "object": "chat.completion",
+        "created": int(time.time()),
+        "model": model,
+        "choices": [{"index": 0, "message": message, "finish_reason": "stop"}],
+        "usage": {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0},
+    }

@@ -41,10 +41,20 @@ def new_model(tokenizer: PreTrainedTokenizerFast, *, seed: int) -> LlamaForCausa
     torch.manual_seed(seed)
     # With the usual 0.02 a net of this size takes three times as long to find out how to copy from its prompt.
     ends = {"eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id, "bos_token_id": None}
-    model = LlamaForCausalLM(LlamaConfig(
-        vocab_size=len(tokenizer), hidden_size=160, intermediate_size=416, num_hidden_layers=3, num_attention_heads=4,
-        num_key_value_heads=4, max_position_embeddings=MAX_MODEL_LEN, tie_word_embeddings=True, initializer_range=0.05, **ends,
-    ))
+    model = LlamaForCausalLM(
+        LlamaConfig(
+            vocab_size=len(tokenizer),
+            hidden_size=160,
+            intermediate_size=416,
+            num_hidden_layers=3,
+            num_attention_heads=4,
+            num_key_value_heads=4,
+            max_position_embeddings=MAX_MODEL_LEN,
+            tie_word_embeddings=True,
+            initializer_range=0.05,
+            **ends,
+        )
+    )
     model.generation_config = GenerationConfig(do_sample=True, temperature=1.0, top_k=0, top_p=1.0, **ends)
     return model
 

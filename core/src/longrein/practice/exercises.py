@@ -50,7 +50,9 @@ def _numbers(rng: random.Random, k: int) -> list[int]:
 
 FAMILIES: Mapping[str, Family] = {
     "number": Family(
-        "Read an integer n.", "Print n {word} by {k}.", "n = int(input())\n{word} = {expression}\nprint({word})\n",
+        "Read an integer n.",
+        "Print n {word} by {k}.",
+        "n = int(input())\n{word} = {expression}\nprint({word})\n",
         lambda rng, k: rng.randint(5, 60),
         {
             "increased": Operation("n + {k}", lambda n, k: n + k),
@@ -59,8 +61,10 @@ FAMILIES: Mapping[str, Family] = {
         },
     ),
     "list": Family(
-        "Read integers from one line.", "Print the {word} of those above {k}.",
-        "xs = [x for x in map(int, input().split()) if x > {k}]\n{word} = {expression}\nprint({word})\n", _numbers,
+        "Read integers from one line.",
+        "Print the {word} of those above {k}.",
+        "xs = [x for x in map(int, input().split()) if x > {k}]\n{word} = {expression}\nprint({word})\n",
+        _numbers,
         {
             "count": Operation("len(xs)", lambda xs, k: sum(x > k for x in xs)),
             "total": Operation("sum(xs)", lambda xs, k: sum(x for x in xs if x > k)),

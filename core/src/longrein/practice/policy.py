@@ -71,7 +71,11 @@ def _key(agents: Mapping[str, Mapping[str, Any]], host: PluginHost, seed: int) -
     tasks = [[public_task(exercise).prompt, *map(exercise.candidate, exercise.candidates)] for exercise in exercises()]
     parts = {
         "agents": {name: [asdict(a.options), asdict(a.toolchain) if a.toolchain else None] for name, a in adapters.items()},
-        "plugins": list(host.use), "tasks": tasks, "schedules": [asdict(STATEMENTS), asdict(SESSIONS)], "seed": seed, "format": FORMAT,
+        "plugins": list(host.use),
+        "tasks": tasks,
+        "schedules": [asdict(STATEMENTS), asdict(SESSIONS)],
+        "seed": seed,
+        "format": FORMAT,
     }
     return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()[:16]
 

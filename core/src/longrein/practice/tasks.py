@@ -73,8 +73,12 @@ class PracticeTasks(TaskSet):
         public = public_task(exercise)
         content = json.dumps([public.prompt, self.hidden(exercise.id)], sort_keys=True)
         return Task(
-            id=exercise.id, digest=hashlib.sha256(content.encode()).hexdigest(), public=public,
-            ref=TaskRef(self.name, exercise.id, asdict(self.options)), verifier="deepcoder", metadata={"split": self.options.split},
+            id=exercise.id,
+            digest=hashlib.sha256(content.encode()).hexdigest(),
+            public=public,
+            ref=TaskRef(self.name, exercise.id, asdict(self.options)),
+            verifier="deepcoder",
+            metadata={"split": self.options.split},
         )
 
 

@@ -101,15 +101,23 @@ def build(paragraphs: Sequence[str], corpus: Iterable[str]) -> PreTrainedTokeniz
     from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
     tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([
-        # Numbers and what stands between them: a phrase becomes one token, and a number is the same token wherever it stands.
-        pre_tokenizers.Split(Regex(r"\d{1,3}|\\n|[\n`]+|[\\#]|\.(?=[\s\\]|$)|(?:[^\d\n\\#`.]|\.(?![\s\\]|$))+"), "isolated"),
-        pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
-    ])
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            # Numbers and what stands between them: a phrase becomes one token, and a number is the same token wherever it stands.
+            pre_tokenizers.Split(Regex(r"\d{1,3}|\\n|[\n`]+|[\\#]|\.(?=[\s\\]|$)|(?:[^\d\n\\#`.]|\.(?![\s\\]|$))+"), "isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
     tokenizer.decoder = decoders.ByteLevel()
-    tokenizer.train_from_iterator(corpus, trainers.BpeTrainer(
-        vocab_size=VOCABULARY, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), special_tokens=[PAD, END], show_progress=False,
-    ))
+    tokenizer.train_from_iterator(
+        corpus,
+        trainers.BpeTrainer(
+            vocab_size=VOCABULARY,
+            initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+            special_tokens=[PAD, END],
+            show_progress=False,
+        ),
+    )
     tokenizer.add_special_tokens([AddedToken(text, normalized=False, special=True) for text in ROLES])
     tokenizer.add_tokens([AddedToken(text, normalized=False, special=False) for text in (*TOOL_CALL, *paragraphs)])
     return _fast(tokenizer)
@@ -126,6 +134,10 @@ def _fast(tokenizer: Tokenizer) -> PreTrainedTokenizerFast:
     from transformers import PreTrainedTokenizerFast
 
     return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, eos_token=END, pad_token=PAD, padding_side="left", chat_template=TEMPLATE,
+        tokenizer_object=tokenizer,
+        eos_token=END,
+        pad_token=PAD,
+        padding_side="left",
+        chat_template=TEMPLATE,
         clean_up_tokenization_spaces=False,
     )

@@ -43,7 +43,8 @@ def session_of(recording: Recording, exercise: Exercise, word: str) -> list[Exch
     recorded = recording.failing if "expected" in output else recording.passing
     return [
         Exchange(
-            [_filled(message, marks) for message in exchange.messages], exchange.tools,
+            [_filled(message, marks) for message in exchange.messages],
+            exchange.tools,
             Reply(_filled(exchange.reply.text, marks), _filled(list(exchange.reply.tool_calls), marks)),
         )
         for exchange in recorded
@@ -89,4 +90,3 @@ def rows_of(template: ChatTemplate, session: Sequence[Exchange]) -> Iterator[Row
             mask = []
         ids, mask = prompt + said, mask + [0] * (len(prompt) - len(mask)) + [1] * len(said)
     yield Row(ids, mask)
-

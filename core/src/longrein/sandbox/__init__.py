@@ -8,6 +8,13 @@ from longrein.sandbox.runtime import runtime_folder
 from longrein.sandbox.supervisor import SupervisorSandbox
 
 __all__ = [
-    "BubblewrapSandbox", "Place", "ProcessResult", "RunningSession", "Sandbox", "SandboxLimits", "SupervisorSandbox", "choose",
+    "BubblewrapSandbox",
+    "Place",
+    "ProcessResult",
+    "RunningSession",
+    "Sandbox",
+    "SandboxLimits",
+    "SupervisorSandbox",
+    "choose",
     "runtime_folder",
 ]

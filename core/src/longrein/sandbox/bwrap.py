@@ -22,8 +22,10 @@ WORK, HOME, OWN = PurePosixPath("/work"), PurePosixPath("/home/agent"), PurePosi
 PORT = 7717
 ETC = ("alternatives", "ca-certificates", "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "localtime", "mime.types", "pki", "ssl")
 IDENTITY = {
-    "passwd": "agent:x:1000:1000::/home/agent:/bin/sh\n", "group": "agent:x:1000:\n",
-    "hosts": "127.0.0.1 localhost\n", "nsswitch.conf": "passwd: files\ngroup: files\nhosts: files\n",
+    "passwd": "agent:x:1000:1000::/home/agent:/bin/sh\n",
+    "group": "agent:x:1000:\n",
+    "hosts": "127.0.0.1 localhost\n",
+    "nsswitch.conf": "passwd: files\ngroup: files\nhosts: files\n",
 }
 
 
@@ -50,8 +52,10 @@ class BubblewrapSandbox(Sandbox):
                 return f"bubblewrap cannot be run: {error}"
         if tried.returncode == 0:
             return None
-        return (f"bubblewrap cannot make a sandbox here: {tried.stderr.strip()[-300:]} (user namespaces may be switched off: see "
-                "sysctl kernel.unprivileged_userns_clone, kernel.apparmor_restrict_unprivileged_userns, user.max_user_namespaces)")
+        return (
+            f"bubblewrap cannot make a sandbox here: {tried.stderr.strip()[-300:]} (user namespaces may be switched off: see "
+            "sysctl kernel.unprivileged_userns_clone, kernel.apparmor_restrict_unprivileged_userns, user.max_user_namespaces)"
+        )
 
     def place(self, slot: int) -> Place:
         """Return the constant place."""
@@ -64,14 +68,31 @@ class BubblewrapSandbox(Sandbox):
             work, home = folder / "work", folder / "home"
             await asyncio.to_thread(self._fill, folder, {**files, **plan.files})
             argv = [
-                shutil.which("bwrap") or "bwrap", *_system(folder / "etc"),
-                "--bind", str(work), str(WORK), "--bind", str(home), str(HOME),
-                "--ro-bind", str(self.capture_socket), str(OWN / "policy"), "--ro-bind", str(INIT), str(OWN / "init.py"),
-                *_toolchain(toolchain), "--remount-ro", "/", "--chdir", str(WORK),
-                str(interpreter()), "-I", "-S", str(OWN / "init.py"),
+                shutil.which("bwrap") or "bwrap",
+                *_system(folder / "etc"),
+                "--bind",
+                str(work),
+                str(WORK),
+                "--bind",
+                str(home),
+                str(HOME),
+                "--ro-bind",
+                str(self.capture_socket),
+                str(OWN / "policy"),
+                "--ro-bind",
+                str(INIT),
+                str(OWN / "init.py"),
+                *_toolchain(toolchain),
+                "--remount-ro",
+                "/",
+                "--chdir",
+                str(WORK),
+                str(interpreter()),
+                "-I",
+                "-S",
+                str(OWN / "init.py"),
             ]
-            init = {"argv": list(plan.argv), "workdir": str(WORK), "remove": None,
-                    "relay_port": PORT, "relay_socket": str(OWN / "policy")}
+            init = {"argv": list(plan.argv), "workdir": str(WORK), "remove": None, "relay_port": PORT, "relay_socket": str(OWN / "policy")}
             env = environment(plan, HOME, OWN / "bin", PurePosixPath("/tmp"))
             tree = await start_tree(argv, init, env=env, limits=self.limits, kill_head=True)
         except BaseException:
@@ -105,8 +126,22 @@ def _system(etc: Path) -> list[str]:
     """Return the bwrap arguments that every session shares; `etc` is filled with the constant identity files."""
     etc.mkdir(exist_ok=True)
     arguments = [
-        "--unshare-all", "--unshare-user", "--as-pid-1", "--die-with-parent", "--new-session", "--hostname", "longrein",
-        "--uid", "1000", "--gid", "1000", "--cap-drop", "ALL", "--ro-bind", "/usr", "/usr",
+        "--unshare-all",
+        "--unshare-user",
+        "--as-pid-1",
+        "--die-with-parent",
+        "--new-session",
+        "--hostname",
+        "longrein",
+        "--uid",
+        "1000",
+        "--gid",
+        "1000",
+        "--cap-drop",
+        "ALL",
+        "--ro-bind",
+        "/usr",
+        "/usr",
     ]
     for name in ("/bin", "/sbin", *sorted(str(path) for path in Path("/").glob("lib*"))):
         path = Path(name)

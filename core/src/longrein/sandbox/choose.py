@@ -35,10 +35,13 @@ def choose(backend: str, host: KnowsSandboxes) -> type[Sandbox]:
     if reason is None:
         return chosen
     if backend != "auto":
-        raise SandboxError(f"sandbox {backend!r} does not work here: {reason}. Or set sandbox.backend = \"auto\"")
+        raise SandboxError(f'sandbox {backend!r} does not work here: {reason}. Or set sandbox.backend = "auto"')
     fallback = host.sandbox("supervisor")
     if (blocked := fallback.unavailable()) is not None:
         raise SandboxError(f"no sandbox works here: {reason}; {blocked}")
-    log.warning("%s; using the supervisor, which ends every process of a session but is no security boundary: agents can read "
-                "and change what you can", reason)
+    log.warning(
+        "%s; using the supervisor, which ends every process of a session but is no security boundary: agents can read "
+        "and change what you can",
+        reason,
+    )
     return fallback

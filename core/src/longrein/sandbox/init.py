@@ -76,8 +76,11 @@ def become_agent(plan: dict[str, Any]) -> None:
     for ignored in (signal.SIGINT, signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(ignored, signal.SIG_DFL)
     # Not RLIMIT_AS: JavaScript engines reserve far more address space than they use.
-    for kind, limit in ((resource.RLIMIT_CORE, 0), (resource.RLIMIT_FSIZE, plan["file_size_mb"] * MIB),
-                        (resource.RLIMIT_DATA, plan["memory_mb"] * MIB)):
+    for kind, limit in (
+        (resource.RLIMIT_CORE, 0),
+        (resource.RLIMIT_FSIZE, plan["file_size_mb"] * MIB),
+        (resource.RLIMIT_DATA, plan["memory_mb"] * MIB),
+    ):
         resource.setrlimit(kind, (limit, limit))
     os.chdir(plan["workdir"])
     os.execvp(plan["argv"][0], plan["argv"])

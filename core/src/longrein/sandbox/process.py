@@ -75,8 +75,15 @@ async def start_tree(
     try:
         plan = json.dumps({**init, **asdict(limits), "ready_fd": write_end})
         process = await asyncio.create_subprocess_exec(
-            *argv, plan, env=env, pass_fds=(write_end,), cwd="/", start_new_session=True, stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+            *argv,
+            plan,
+            env=env,
+            pass_fds=(write_end,),
+            cwd="/",
+            start_new_session=True,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
         )
     except OSError as error:
         os.close(read_end)

@@ -18,8 +18,12 @@ def runtime_folder() -> Iterator[Path]:
     """Yield a new folder below the system's temporary one, short enough for unix sockets (107 bytes), removed by a process of its own."""
     folder = Path(tempfile.mkdtemp(prefix="lr-"))
     janitor = subprocess.Popen(
-        ["sh", "-c", JANITOR, "longrein-janitor", str(folder)], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-        cwd="/", start_new_session=True,
+        ["sh", "-c", JANITOR, "longrein-janitor", str(folder)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        cwd="/",
+        start_new_session=True,
     )
     assert janitor.stdin is not None
     try:

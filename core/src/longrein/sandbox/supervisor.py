@@ -46,15 +46,18 @@ class SupervisorSandbox(Sandbox):
         url = f"http://127.0.0.1:{self.capture_port}"
         return Place(workdir=work, home=home, base_url=url, python=PurePosixPath(folder / "bin/python3"))
 
-    async def start(
-        self, slot: int, plan: LaunchPlan, *, files: Mapping[str, str], toolchain: InstalledToolchain | None
-    ) -> RunningSession:
+    async def start(self, slot: int, plan: LaunchPlan, *, files: Mapping[str, str], toolchain: InstalledToolchain | None) -> RunningSession:
         """Start `plan` below a supervisor; see `Sandbox.start`."""
         folder = self._hold(slot)
         try:
             await asyncio.to_thread(_fill, folder, {**files, **plan.files})
-            init = {"argv": list(plan.argv), "workdir": str(folder / "work"), "remove": str(folder),
-                    "relay_port": None, "relay_socket": None}
+            init = {
+                "argv": list(plan.argv),
+                "workdir": str(folder / "work"),
+                "remove": str(folder),
+                "relay_port": None,
+                "relay_socket": None,
+            }
             env = environment(plan, PurePosixPath(folder / "home"), PurePosixPath(folder / "bin"), PurePosixPath(folder / "tmp"))
             tree = await start_tree([str(interpreter()), "-I", "-S", str(INIT)], init, env=env, limits=self.limits, kill_head=False)
         except BaseException:

@@ -35,10 +35,14 @@ class Api:
 
     def app(self) -> Starlette:
         """Return the ASGI application."""
-        return Starlette(routes=[
-            Route("/health", self.health), Route("/v1/models", self.models),
-            Route("/v1/chat/completions", self.chat, methods=["POST"]),
-        ], exception_handlers={Exception: _fault})
+        return Starlette(
+            routes=[
+                Route("/health", self.health),
+                Route("/v1/models", self.models),
+                Route("/v1/chat/completions", self.chat, methods=["POST"]),
+            ],
+            exception_handlers={Exception: _fault},
+        )
 
     async def health(self, _: Request) -> Response:
         """Say that the server is up, and with which version."""
@@ -72,8 +76,10 @@ class Api:
     def _bounded(self, request: ChatRequest, n_prompt: int) -> ChatRequest:
         room = self.max_model_len - n_prompt
         if room < 1:
-            raise BadRequest(f"This model's maximum context length is {self.max_model_len} tokens; the messages have {n_prompt}.",
-                             code="context_length_exceeded")
+            raise BadRequest(
+                f"This model's maximum context length is {self.max_model_len} tokens; the messages have {n_prompt}.",
+                code="context_length_exceeded",
+            )
         return evolve(request, sampling=evolve(request.sampling, max_tokens=min(request.sampling.max_tokens, room)))
 
     def _job(self, reply: Reply, prompt: list[int], steps: asyncio.Queue[Step | None] | None) -> Job:
@@ -164,5 +170,7 @@ def _event(data: dict[str, Any]) -> str:
 
 
 def _error(message: str, status: int, code: str) -> Response:
-    return JSONResponse({"error": {"message": message, "type": "invalid_request_error" if status < 500 else "server_error",
-                                   "code": code}}, status_code=status)
+    return JSONResponse(
+        {"error": {"message": message, "type": "invalid_request_error" if status < 500 else "server_error", "code": code}},
+        status_code=status,
+    )

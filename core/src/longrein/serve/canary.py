@@ -31,8 +31,14 @@ def sample_canary(endpoint: PolicyEndpoint, *, seed: int = 0, timeout_s: float =
     import httpx
 
     body = {
-        "model": endpoint.model, "messages": [{"role": "user", "content": PROMPT}],
-        "max_tokens": N_TOKENS, "temperature": 1.0, "seed": seed, "logprobs": True, "top_logprobs": 0, "return_token_ids": True,
+        "model": endpoint.model,
+        "messages": [{"role": "user", "content": PROMPT}],
+        "max_tokens": N_TOKENS,
+        "temperature": 1.0,
+        "seed": seed,
+        "logprobs": True,
+        "top_logprobs": 0,
+        "return_token_ids": True,
         "ignore_eos": True,  # a policy that has learned to answer in a word would leave too few tokens to compare
     }
     headers = {"Authorization": f"Bearer {endpoint.api_key}"} if endpoint.api_key else {}
@@ -52,8 +58,10 @@ def _sample(reply: dict[str, Any]) -> CanarySample:
     logprobs = [entry["logprob"] for entry in (choice.get("logprobs") or {}).get("content") or ()]
     prompt_ids, sampled_ids = reply.get("prompt_token_ids") or [], choice.get("token_ids") or []
     if not prompt_ids or not sampled_ids or len(sampled_ids) != len(logprobs):
-        raise ServeError(f"the canary's reply cannot be scored: {len(prompt_ids)} prompt ids, {len(sampled_ids)} sampled ids,"
-                         f" {len(logprobs)} log-probabilities")
+        raise ServeError(
+            f"the canary's reply cannot be scored: {len(prompt_ids)} prompt ids, {len(sampled_ids)} sampled ids,"
+            f" {len(logprobs)} log-probabilities"
+        )
     return CanarySample(prompt_ids, sampled_ids, logprobs, (reply.get("longrein") or {}).get("version_last"))
 
 

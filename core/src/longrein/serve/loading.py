@@ -56,8 +56,10 @@ def load_policy(folder: Path, *, dtype: str, max_model_len: int | None, threads:
 def _check_attention(config: Any) -> None:
     kinds = set(getattr(config, "layer_types", None) or ["full_attention"]) - {"full_attention"}
     if kinds or (getattr(config, "sliding_window", None) and getattr(config, "use_sliding_window", True)):
-        raise ServeError(f"{config.model_type} uses {', '.join(sorted(kinds)) or 'a sliding window'}; the embedded server only has"
-                         " full attention. Serve this model with vLLM and name its URL in [policy]")
+        raise ServeError(
+            f"{config.model_type} uses {', '.join(sorted(kinds)) or 'a sliding window'}; the embedded server only has"
+            " full attention. Serve this model with vLLM and name its URL in [policy]"
+        )
 
 
 def _eos_ids(model: Any, tokenizer: Any) -> list[int]:

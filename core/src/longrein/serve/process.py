@@ -86,7 +86,14 @@ class ServerProcess:
 
     @classmethod
     def start(
-        cls, model_dir: Path, *, runtime: Path, log: Path, dtype: str = "float32", max_model_len: int | None = None, threads: int = 1,
+        cls,
+        model_dir: Path,
+        *,
+        runtime: Path,
+        log: Path,
+        dtype: str = "float32",
+        max_model_len: int | None = None,
+        threads: int = 1,
     ) -> ServerProcess:
         """Start a server and wait until it answers.
 
@@ -102,13 +109,28 @@ class ServerProcess:
             ServeError: it did not start; the message has the end of its log.
         """
         policy, control = runtime / "policy.sock", runtime / "control.sock"
-        command = [sys.executable, "-m", "longrein.serve", "--model", str(model_dir), "--socket", str(policy), "--control", str(control),
-                   "--dtype", dtype, "--threads", str(threads), "--exit-with-stdin"]
+        command = [
+            sys.executable,
+            "-m",
+            "longrein.serve",
+            "--model",
+            str(model_dir),
+            "--socket",
+            str(policy),
+            "--control",
+            str(control),
+            "--dtype",
+            dtype,
+            "--threads",
+            str(threads),
+            "--exit-with-stdin",
+        ]
         if max_model_len is not None:
             command += ["--max-model-len", str(max_model_len)]
         with log.open("ab") as output:
-            process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=output, env=_environment(),
-                                       start_new_session=True)
+            process = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=output, env=_environment(), start_new_session=True
+            )
         try:
             ready = _ready(process, log)
             client = ControlClient(control)

@@ -86,8 +86,13 @@ class Reply:
 
     def head(self, kind: str, job: Job, model: str) -> dict[str, Any]:
         """Return the fields that every reply and chunk begins with."""
-        return {"id": self.id, "object": kind, "created": self.created, "model": model,
-                "longrein": {"version_first": job.version, "version_last": job.version}}
+        return {
+            "id": self.id,
+            "object": kind,
+            "created": self.created,
+            "model": model,
+            "longrein": {"version_first": job.version, "version_last": job.version},
+        }
 
     def details(self, steps: Sequence[Step]) -> dict[str, Any]:
         """Return log-probabilities and ids of some tokens, as far as they were asked for."""

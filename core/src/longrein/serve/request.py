@@ -11,7 +11,12 @@ from attrs import frozen
 from longrein.serve.sampling import Sampling
 
 NEUTRAL: dict[str, Any] = {
-    "n": 1, "presence_penalty": 0, "frequency_penalty": 0, "repetition_penalty": 1, "logit_bias": {}, "response_format": {"type": "text"},
+    "n": 1,
+    "presence_penalty": 0,
+    "frequency_penalty": 0,
+    "repetition_penalty": 1,
+    "logit_bias": {},
+    "response_format": {"type": "text"},
 }
 """Fields this server understands only at the value that changes nothing."""
 MAX_TOP_LOGPROBS = 20
@@ -59,9 +64,13 @@ class ChatRequest:
         if tools is not None and not (isinstance(tools, list) and all(isinstance(tool, dict) for tool in tools)):
             raise BadRequest("tools must be a list of objects")
         return cls(
-            messages=body.get("messages"), tools=tools, parse_tools=tools is not None and choice == "auto",
-            sampling=_sampling(body, max_model_len), logprobs=bool(body.get("logprobs")),
-            return_token_ids=bool(body.get("return_token_ids")), stream=bool(body.get("stream")),
+            messages=body.get("messages"),
+            tools=tools,
+            parse_tools=tools is not None and choice == "auto",
+            sampling=_sampling(body, max_model_len),
+            logprobs=bool(body.get("logprobs")),
+            return_token_ids=bool(body.get("return_token_ids")),
+            stream=bool(body.get("stream")),
             include_usage=bool((body.get("stream_options") or {}).get("include_usage")),
         )
 
@@ -76,9 +85,14 @@ def _sampling(body: Mapping[str, Any], max_model_len: int) -> Sampling:
     if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int)):
         raise BadRequest(f"seed must be a whole number, got {seed!r}")
     return Sampling(
-        temperature=_number(body, "temperature", 1.0, 0.0, 100.0), top_p=_number(body, "top_p", 1.0, 1e-9, 1.0),
-        top_k=int(_number(body, "top_k", -1, -1, math.inf)), min_p=_number(body, "min_p", 0.0, 0.0, 1.0), seed=seed, stop=stop,
-        max_tokens=int(_number(body, limit, max_model_len, 1, math.inf)), ignore_eos=bool(body.get("ignore_eos")),
+        temperature=_number(body, "temperature", 1.0, 0.0, 100.0),
+        top_p=_number(body, "top_p", 1.0, 1e-9, 1.0),
+        top_k=int(_number(body, "top_k", -1, -1, math.inf)),
+        min_p=_number(body, "min_p", 0.0, 0.0, 1.0),
+        seed=seed,
+        stop=stop,
+        max_tokens=int(_number(body, limit, max_model_len, 1, math.inf)),
+        ignore_eos=bool(body.get("ignore_eos")),
         top_logprobs=int(_number(body, "top_logprobs", 0, 0, MAX_TOP_LOGPROBS)) if body.get("logprobs") else 0,
     )
 

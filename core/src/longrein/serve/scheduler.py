@@ -129,8 +129,14 @@ class Scheduler:
 
     def status(self) -> dict[str, int | bool]:
         """Return what the server is doing, in plain numbers."""
-        return {"version": self.version, "paused": self.paused, "running": len(self._live), "queued": len(self._queue),
-                "cached_tokens": self._prefixes.n_tokens, **asdict(self.counters)}
+        return {
+            "version": self.version,
+            "paused": self.paused,
+            "running": len(self._live),
+            "queued": len(self._queue),
+            "cached_tokens": self._prefixes.n_tokens,
+            **asdict(self.counters),
+        }
 
     def close(self) -> None:
         """End the thread; requests under way fail."""

@@ -58,8 +58,13 @@ def _run(command: str, root: Path, timeout_s: float) -> CommandResult:
     prefix = bwrap(root) if isolation == "bwrap" else []
     with (root / "output").open("w+b") as output:
         process = subprocess.Popen(
-            [*prefix, "sh", "-c", command], cwd=root / "workspace", env=_environment(root), stdin=subprocess.DEVNULL,
-            stdout=output, stderr=subprocess.STDOUT, start_new_session=True,
+            [*prefix, "sh", "-c", command],
+            cwd=root / "workspace",
+            env=_environment(root),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
         )
         try:
             exit_code: int | None = process.wait(timeout_s)
@@ -79,9 +84,13 @@ def _run(command: str, root: Path, timeout_s: float) -> CommandResult:
 
 def _environment(root: Path) -> Mapping[str, str]:
     return {
-        "PATH": f"{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin", "HOME": str(root), "LANG": "C.UTF-8",
-        "PYTHON": sys.executable, "PYTHONDONTWRITEBYTECODE": "1",
-        "LONGREIN_HIDDEN": str(root / "hidden"), "LONGREIN_SCORE": str(root / "score"),
+        "PATH": f"{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin",
+        "HOME": str(root),
+        "LANG": "C.UTF-8",
+        "PYTHON": sys.executable,
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "LONGREIN_HIDDEN": str(root / "hidden"),
+        "LONGREIN_SCORE": str(root / "score"),
     }
 
 
@@ -100,8 +109,22 @@ def _score(path: Path) -> tuple[float | None, str]:
 def bwrap(root: Path) -> Sequence[str]:
     """Return the prefix that runs a command without network, seeing the system read-only and `root` writable."""
     return [
-        "bwrap", "--unshare-all", "--die-with-parent", "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc",
-        "--bind", str(root), str(root), "--chdir", str(root / "workspace"), "--",
+        "bwrap",
+        "--unshare-all",
+        "--die-with-parent",
+        "--ro-bind",
+        "/",
+        "/",
+        "--dev",
+        "/dev",
+        "--proc",
+        "/proc",
+        "--bind",
+        str(root),
+        str(root),
+        "--chdir",
+        str(root / "workspace"),
+        "--",
     ]
 
 

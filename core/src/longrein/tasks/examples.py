@@ -102,5 +102,3 @@ def example_files(examples: Sequence[Example]) -> Mapping[str, str]:
         files[f"examples/{number}.in"] = example.stdin
         files[f"examples/{number}.out"] = example.stdout
     return files
-
-

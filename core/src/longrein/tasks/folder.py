@@ -1,12 +1,12 @@
 """Tasks that are folders, and the verifier that grades them by a command. Neither needs a plugin.
 
-    add-two/
-      prompt.md      what the agent is asked
-      files/         placed in the workspace (optional)
-      hidden/        seen by the verify command only (optional)
-      solution/      a right solution, for the `oracle` agent (optional)
-      task.toml      verify = "python ../hidden/check.py", timeout_s = 60, check = "run_examples.py" (optional)
-      verify.sh      the verify command, where task.toml names none
+add-two/
+  prompt.md      what the agent is asked
+  files/         placed in the workspace (optional)
+  hidden/        seen by the verify command only (optional)
+  solution/      a right solution, for the `oracle` agent (optional)
+  task.toml      verify = "python ../hidden/check.py", timeout_s = 60, check = "run_examples.py" (optional)
+  verify.sh      the verify command, where task.toml names none
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ def _command(folder: Path, settings: TaskFile) -> str:
         return settings.verify
     if (folder / "verify.sh").is_file():
         return (folder / "verify.sh").read_text(encoding="utf-8")
-    raise TaskError(f"{folder.name} has no verify command; put verify = \"...\" in task.toml or add verify.sh")
+    raise TaskError(f'{folder.name} has no verify command; put verify = "..." in task.toml or add verify.sh')
 
 
 def _texts(folder: Path) -> dict[str, str]:
@@ -156,5 +156,3 @@ def _texts(folder: Path) -> dict[str, str]:
         return {str(path.relative_to(folder)): path.read_text(encoding="utf-8") for path in paths}
     except UnicodeDecodeError as error:
         raise TaskError(f"{folder.parent.name}/{folder.name} holds a file that is not UTF-8 text: {error}") from error
-
-

@@ -105,8 +105,11 @@ class ScriptedServer:
         self.requests.append(body)
         prompt = prompt_tokens(body["messages"], body.get("tools"))
         if len(prompt) >= self.max_model_len:
-            return _error(400, f"This model's maximum context length is {self.max_model_len} tokens. However, your request has"
-                               f" {len(prompt)} input tokens.")
+            return _error(
+                400,
+                f"This model's maximum context length is {self.max_model_len} tokens. However, your request has"
+                f" {len(prompt)} input tokens.",
+            )
         reply = self.script(body)
         if reply.hold is not None and not await self._held(request, reply.hold):
             return _error(499, "the client has gone")
@@ -141,8 +144,10 @@ def _error(status: int, message: str) -> JSONResponse:
 
 
 def _render(body: Mapping[str, Any], prompt: list[int], reply: Reply) -> dict[str, Any]:
-    calls = [{"id": f"call_{len(body['messages'])}_{i}", "type": "function",
-              "function": {"name": name, "arguments": json.dumps(arguments)}} for i, (name, arguments) in enumerate(reply.tool_calls)]
+    calls = [
+        {"id": f"call_{len(body['messages'])}_{i}", "type": "function", "function": {"name": name, "arguments": json.dumps(arguments)}}
+        for i, (name, arguments) in enumerate(reply.tool_calls)
+    ]
     message: dict[str, Any] = {"role": "assistant", "content": reply.text or None, "tool_calls": calls or None}
     if reply.reasoning:
         message["reasoning"] = reply.reasoning
@@ -160,9 +165,14 @@ def _render(body: Mapping[str, Any], prompt: list[int], reply: Reply) -> dict[st
     if body.get("logprobs"):
         top = [{"token": "", "logprob": value} for value in reply.top_logprobs]
         choice["logprobs"] = {"content": [{"token": "", "logprob": value, "top_logprobs": top} for value in values]}
-    result = {"id": f"chatcmpl-{time.monotonic_ns()}", "object": "chat.completion", "created": int(time.time()), "model": MODEL,
-              "choices": [choice], "usage": {"prompt_tokens": len(prompt), "completion_tokens": n_sampled,
-                                             "total_tokens": len(prompt) + n_sampled}}
+    result = {
+        "id": f"chatcmpl-{time.monotonic_ns()}",
+        "object": "chat.completion",
+        "created": int(time.time()),
+        "model": MODEL,
+        "choices": [choice],
+        "usage": {"prompt_tokens": len(prompt), "completion_tokens": n_sampled, "total_tokens": len(prompt) + n_sampled},
+    }
     if body.get("return_token_ids") and reply.fault != "no_ids":
         result["prompt_token_ids"], choice["token_ids"] = prompt, ids
     return result

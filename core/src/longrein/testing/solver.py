@@ -17,6 +17,7 @@ def solver(solutions: Mapping[str, str] | Callable[[str], str], *, file: str = "
             text of the request to the program.
         file: name of the file to write.
     """
+
     def script(request: dict[str, Any]) -> Reply:
         text = "\n".join(_text(message) for message in request["messages"] if message["role"] in ("system", "user"))
         program = solutions(text) if callable(solutions) else next((p for prompt, p in solutions.items() if prompt.strip() in text), "")
@@ -26,6 +27,7 @@ def solver(solutions: Mapping[str, str] | Callable[[str], str], *, file: str = "
         if not names and f"{file}\n" in text and "file listing" in text:
             return Reply(f"{file}\n```\n{program.rstrip()}\n```")
         return Reply("Solve the task")
+
     return script
 
 

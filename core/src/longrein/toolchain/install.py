@@ -61,8 +61,10 @@ def _locked(path: Path, waiting: Callable[[], None]) -> Iterator[None]:
 def _npm(name: str, spec: ToolchainSpec, folder: Path, log: Log) -> InstalledToolchain:
     npm = shutil.which("npm")
     if npm is None:
-        raise MissingError(f"agent {name} needs Node.js with npm: install it (https://nodejs.org, or your package manager), then run "
-                           f"`longrein agents install {name}` again")
+        raise MissingError(
+            f"agent {name} needs Node.js with npm: install it (https://nodejs.org, or your package manager), then run "
+            f"`longrein agents install {name}` again"
+        )
     log(f"{name}: npm install {spec.package}@{spec.version}")
     options = ["--ignore-scripts", "--no-audit", "--no-fund", "--save-exact"]
     _run([npm, "install", "--prefix", str(folder), *options, f"{spec.package}@{spec.version}"], name, cwd=folder)
@@ -101,8 +103,10 @@ def _python(name: str, spec: ToolchainSpec) -> tuple[str, Path]:
         for candidate in dict.fromkeys((shutil.which(wanted), *([sys.executable] if wanted == own else []))):
             if candidate and (answer := _works([candidate, "-c", ask])):
                 return candidate, Path(answer.strip())
-    raise MissingError(f"agent {name} needs one of {', '.join(spec.pythons)} with its venv module (Debian, Ubuntu: apt-get install "
-                       f"python3-venv): install it, then run `longrein agents install {name}` again")
+    raise MissingError(
+        f"agent {name} needs one of {', '.join(spec.pythons)} with its venv module (Debian, Ubuntu: apt-get install "
+        f"python3-venv): install it, then run `longrein agents install {name}` again"
+    )
 
 
 def _from_path(name: str, spec: ToolchainSpec) -> InstalledToolchain:
@@ -118,8 +122,9 @@ def _from_path(name: str, spec: ToolchainSpec) -> InstalledToolchain:
     if spec.kind == "venv":
         prefix = _works([str(real.with_name("python")), "-c", "import sys; print(sys.base_prefix)"])
         if prefix is None:
-            raise MissingError(f"agent {name}: {real} does not stand in a venv of its own; "
-                               f"`longrein agents install {name}` without --system makes one")
+            raise MissingError(
+                f"agent {name}: {real} does not stand in a venv of its own; `longrein agents install {name}` without --system makes one"
+            )
         binds = _unless_system(Path(prefix.strip()))
     return InstalledToolchain(name, version.split()[-1], folder, PurePosixPath(real), binds)
 
@@ -144,6 +149,8 @@ def _run(command: Sequence[str], name: str, *, cwd: Path, check: bool = True) ->
     done = subprocess.run(command, cwd=cwd, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
     if check and done.returncode:
         said = (done.stderr.strip() or done.stdout.strip())[-800:]
-        raise MissingError(f"agent {name}: `{' '.join(command)}` failed ({done.returncode}): {said}\n"
-                           f"Mend that and run `longrein agents install {name}` again")
+        raise MissingError(
+            f"agent {name}: `{' '.join(command)}` failed ({done.returncode}): {said}\n"
+            f"Mend that and run `longrein agents install {name}` again"
+        )
     return done.stdout

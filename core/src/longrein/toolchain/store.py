@@ -67,7 +67,10 @@ def read(name: str, spec: ToolchainSpec) -> InstalledToolchain | None:
         if marker["format"] != FORMAT or marker["with_packages"] != list(spec.with_packages):
             return None
         found = InstalledToolchain(
-            name=name, version=marker["version"], folder=Path(marker["folder"]), program=PurePosixPath(marker["program"]),
+            name=name,
+            version=marker["version"],
+            folder=Path(marker["folder"]),
+            program=PurePosixPath(marker["program"]),
             binds=tuple(Path(path) for path in marker["binds"]),
         )
     except (OSError, ValueError, KeyError, TypeError):
@@ -80,7 +83,11 @@ def read(name: str, spec: ToolchainSpec) -> InstalledToolchain | None:
 def write(spec: ToolchainSpec, found: InstalledToolchain, folder: Path) -> None:
     """Mark the toolchain in `folder` as whole."""
     marker = {
-        "format": FORMAT, "version": found.version, "with_packages": list(spec.with_packages), "folder": str(found.folder),
-        "program": str(found.program), "binds": [str(path) for path in found.binds],
+        "format": FORMAT,
+        "version": found.version,
+        "with_packages": list(spec.with_packages),
+        "folder": str(found.folder),
+        "program": str(found.program),
+        "binds": [str(path) for path in found.binds],
     }
     (folder / MARKER).write_text(json.dumps(marker, indent=1) + "\n", encoding="utf-8")

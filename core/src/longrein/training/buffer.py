@@ -54,7 +54,9 @@ class RowBuffer:
     def look_ahead(self) -> dict[str, int]:
         """Return the arguments of the child's LookAhead."""
         return {
-            "rows_per_step": self._rows_per_step, "max_staleness": self._max_staleness, "first_version": self._first_version,
+            "rows_per_step": self._rows_per_step,
+            "max_staleness": self._max_staleness,
+            "first_version": self._first_version,
             "steps": self._steps,
         }
 
@@ -142,7 +144,13 @@ def _sample(row: TrainRow, number: int) -> Any:
     from trl.experimental.async_grpo.async_rollout_worker import RolloutSample
 
     return RolloutSample(
-        prompt=list(row.prompt), completion=list(row.completion), input_ids=np.asarray(row.row.input_ids, dtype=np.int64),
-        completion_mask=np.asarray(row.row.mask, dtype=np.int64), old_log_probs=np.asarray(row.row.logprobs, dtype=np.float32),
-        advantage=row.advantage, model_version=row.row.version, group_id=number, metrics={},
+        prompt=list(row.prompt),
+        completion=list(row.completion),
+        input_ids=np.asarray(row.row.input_ids, dtype=np.int64),
+        completion_mask=np.asarray(row.row.mask, dtype=np.int64),
+        old_log_probs=np.asarray(row.row.logprobs, dtype=np.float32),
+        advantage=row.advantage,
+        model_version=row.row.version,
+        group_id=number,
+        metrics={},
     )

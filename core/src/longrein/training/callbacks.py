@@ -34,8 +34,15 @@ class LongreinCallback(TrainerCallback):  # type: ignore[misc]
     """
 
     def __init__(
-        self, config: Config, trainer: Any, *, worker: RolloutWorker | None, canary: Canary, recorder: RunRecorder | None,
-        state: TrainState, log: Callable[[str], None],
+        self,
+        config: Config,
+        trainer: Any,
+        *,
+        worker: RolloutWorker | None,
+        canary: Canary,
+        recorder: RunRecorder | None,
+        state: TrainState,
+        log: Callable[[str], None],
     ) -> None:
         self._config, self._trainer, self._worker, self._canary = config, trainer, worker, canary
         self._recorder, self._state, self._log = recorder, state, log

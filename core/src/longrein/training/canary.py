@@ -67,14 +67,21 @@ class Canary:
         import httpx
 
         body = {
-            "model": self._endpoint.model, "messages": [{"role": "user", "content": PROMPT}], "max_tokens": N_TOKENS,
-            "temperature": self._temperature, "logprobs": True, "return_token_ids": True, "seed": 0,
+            "model": self._endpoint.model,
+            "messages": [{"role": "user", "content": PROMPT}],
+            "max_tokens": N_TOKENS,
+            "temperature": self._temperature,
+            "logprobs": True,
+            "return_token_ids": True,
+            "seed": 0,
         }
         key = self._endpoint.api_key
         try:
             with httpx.Client(
-                transport=httpx.HTTPTransport(uds=str(self._endpoint.uds)) if self._endpoint.uds else None, timeout=120,
-                headers={"Authorization": f"Bearer {key}"} if key else {}, trust_env=False,
+                transport=httpx.HTTPTransport(uds=str(self._endpoint.uds)) if self._endpoint.uds else None,
+                timeout=120,
+                headers={"Authorization": f"Bearer {key}"} if key else {},
+                trust_env=False,
             ) as client:
                 response = client.post(f"{self._endpoint.url}/chat/completions", json=body)
                 response.raise_for_status()
@@ -148,8 +155,12 @@ def score(model: torch.nn.Module, reply: Reply) -> list[float]:
     try:
         with torch.no_grad():
             outputs: Any = model(
-                input_ids=packed["input_ids"][None], position_ids=packed["position_ids"][None], shift_labels=packed["shift_labels"][None],
-                fused_lm_head=True, tree_max_seqlen_q=longest_q, tree_max_seqlen_k=longest_k,
+                input_ids=packed["input_ids"][None],
+                position_ids=packed["position_ids"][None],
+                shift_labels=packed["shift_labels"][None],
+                fused_lm_head=True,
+                tree_max_seqlen_q=longest_q,
+                tree_max_seqlen_k=longest_k,
                 **{key: packed[key] for key in ("tree_kv_index", "tree_cu_seqlens_q", "tree_cu_seqlens_k")},
             )
     finally:

@@ -132,9 +132,17 @@ class _Child:
         recorder = RunRecorder(Path(start["run_folder"]), exist_ok=True)
         async with self._engine(config, host, endpoint, recorder) as engine:
             self._producer = Producer(
-                config, engine, curriculum=Curriculum(tasks, agents, config.run.seed), eval_tasks=eval_tasks,
-                place=Place(**start["place"]), number=start["number"], look_ahead=LookAhead(version=self._version, **start["look_ahead"]),
-                token_budget=go["token_budget"], recorder=recorder, send=self._send, traces=start["traces"],
+                config,
+                engine,
+                curriculum=Curriculum(tasks, agents, config.run.seed),
+                eval_tasks=eval_tasks,
+                place=Place(**start["place"]),
+                number=start["number"],
+                look_ahead=LookAhead(version=self._version, **start["look_ahead"]),
+                token_budget=go["token_budget"],
+                recorder=recorder,
+                send=self._send,
+                traces=start["traces"],
             )
             await _first_of(self._producer.run(), self._control(lines, until="stop"), self._beat())
 

@@ -73,8 +73,19 @@ class Producer:
     """
 
     def __init__(
-        self, config: Config, engine: RolloutEngine, *, curriculum: Curriculum, eval_tasks: Sequence[Task], place: Place,
-        number: int, look_ahead: LookAhead, token_budget: int, recorder: RunRecorder, send: Callable[[Any], None], traces: bool,
+        self,
+        config: Config,
+        engine: RolloutEngine,
+        *,
+        curriculum: Curriculum,
+        eval_tasks: Sequence[Task],
+        place: Place,
+        number: int,
+        look_ahead: LookAhead,
+        token_budget: int,
+        recorder: RunRecorder,
+        send: Callable[[Any], None],
+        traces: bool,
     ) -> None:
         self._config, self._engine, self._curriculum, self._eval_tasks = config, engine, curriculum, eval_tasks
         self._positions = curriculum.positions(place.position, place.done)
@@ -122,7 +133,9 @@ class Producer:
         again = f".from{self._start}" if self._start else ""
         self._eval_specs.extend(
             RolloutSpec.of(task, agent, i, run_seed=self._config.run.seed, phase=phase, group_id=f"{phase}{again}.{agent}.{task.id}")
-            for task in self._eval_tasks for i in range(evaluation.samples) for agent in self._config.agents
+            for task in self._eval_tasks
+            for i in range(evaluation.samples)
+            for agent in self._config.agents
         )
         self._eval = (phase, len(self._eval_specs), [])
         self._notify()
@@ -248,13 +261,22 @@ def _record(
 ) -> dict[str, Any]:
     versions = [row.row.version for row in rows]
     return {
-        "id": scored.id, "number": group.number, "position": group.position, "agent": scored.agent, "taskset": scored.taskset,
-        "task_id": scored.task_id, "rewards": {r.id: r.reward.value for r in scored.rollouts},
-        "outcomes": {r.id: r.outcome.kind for r in scored.rollouts}, "statuses": {r.id: r.verdict.status for r in scored.rollouts},
-        "baseline": score.baseline, "std": score.std,
+        "id": scored.id,
+        "number": group.number,
+        "position": group.position,
+        "agent": scored.agent,
+        "taskset": scored.taskset,
+        "task_id": scored.task_id,
+        "rewards": {r.id: r.reward.value for r in scored.rollouts},
+        "outcomes": {r.id: r.outcome.kind for r in scored.rollouts},
+        "statuses": {r.id: r.verdict.status for r in scored.rollouts},
+        "baseline": score.baseline,
+        "std": score.std,
         "advantages": {r.id: a for r, a in zip(scored.rollouts, score.advantages, strict=True)},
-        "rows": len(rows), "trained_tokens": sum(row.row.n_trained for row in rows),
-        "versions": [min(versions), max(versions)] if versions else None, "skipped": skipped,
+        "rows": len(rows),
+        "trained_tokens": sum(row.row.n_trained for row in rows),
+        "versions": [min(versions), max(versions)] if versions else None,
+        "skipped": skipped,
     }
 
 

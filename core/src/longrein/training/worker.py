@@ -34,7 +34,15 @@ STOP_TIMEOUT_S = 30.0
 STALE_AFTER_S = 300.0
 # accelerate in the child must not take itself for a rank of the trainer's group.
 RANK_VARIABLES = (
-    "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "GROUP_RANK", "ROLE_RANK", "ROLE_WORLD_SIZE",
+    "RANK",
+    "WORLD_SIZE",
+    "LOCAL_RANK",
+    "LOCAL_WORLD_SIZE",
+    "MASTER_ADDR",
+    "MASTER_PORT",
+    "GROUP_RANK",
+    "ROLE_RANK",
+    "ROLE_WORLD_SIZE",
 )
 
 
@@ -76,16 +84,27 @@ class RolloutWorker:
         reading, writing = Pipe(duplex=False)
         with writing, (launch.run_folder / "engine.log").open("ab") as output:
             self._process = subprocess.Popen(
-                [*CHILD, str(writing.fileno())], stdin=subprocess.PIPE, stdout=output, stderr=output, pass_fds=[writing.fileno()],
-                start_new_session=True, env={k: v for k, v in os.environ.items() if k not in RANK_VARIABLES},
+                [*CHILD, str(writing.fileno())],
+                stdin=subprocess.PIPE,
+                stdout=output,
+                stderr=output,
+                pass_fds=[writing.fileno()],
+                start_new_session=True,
+                env={k: v for k, v in os.environ.items() if k not in RANK_VARIABLES},
             )
         buffer.watch(self.raise_if_over, dropped=lambda rows: self._tell("dropped", rows=rows))
         self._reader = threading.Thread(target=self._read, args=(reading,), name="engine reader", daemon=True)
         self._reader.start()
         self._tell(
-            "start", config=_set_values(plain(launch.config)), folder=str(launch.folder), run_folder=str(launch.run_folder),
-            cleanup=[str(path) for path in launch.cleanup], place=asdict(state.place), number=launch.first_group,
-            look_ahead=buffer.look_ahead(), traces="trackio" in launch.config.train.report_to,
+            "start",
+            config=_set_values(plain(launch.config)),
+            folder=str(launch.folder),
+            run_folder=str(launch.run_folder),
+            cleanup=[str(path) for path in launch.cleanup],
+            place=asdict(state.place),
+            number=launch.first_group,
+            look_ahead=buffer.look_ahead(),
+            traces="trackio" in launch.config.train.report_to,
         )
 
     @property

@@ -6,6 +6,15 @@ from longrein.turns.label import label_calls
 from longrein.turns.rows import RowSet, build_rows
 
 __all__ = [
-    "AgentAudit", "Audit", "AuditRow", "InvalidGuard", "RowSet", "Transition", "audit", "build_rows", "history_findings", "label_calls",
+    "AgentAudit",
+    "Audit",
+    "AuditRow",
+    "InvalidGuard",
+    "RowSet",
+    "Transition",
+    "audit",
+    "build_rows",
+    "history_findings",
+    "label_calls",
     "transitions",
 ]

@@ -140,8 +140,16 @@ class _Tally:
         order = sorted(self._turns, key=lambda key: (LABELS.index(key[0]), -self._turns[key], key))
         rows = tuple(AuditRow(*key, self._turns[key], self._tokens[key], tuple(self._examples[key])) for key in order)
         counted = sum(row.turns for row in rows if row.label and row.reason and row.decided_by)
-        return AgentAudit(agent, self._n_turns, self._tokens.total(), rows, self._n_turns - counted, self._n_truncated,
-                          dict(self._kinds), dict(self._kind_tokens))
+        return AgentAudit(
+            agent,
+            self._n_turns,
+            self._tokens.total(),
+            rows,
+            self._n_turns - counted,
+            self._n_truncated,
+            dict(self._kinds),
+            dict(self._kind_tokens),
+        )
 
 
 def _plain(reason: str) -> str:

@@ -73,8 +73,15 @@ def _row(path: list[Turn], done: set[str], rollout_id: str, agent: str) -> Row:
         if train and n_sampled:
             done.add(call.id)
             versions.append(call.version_first)
-    return Row(rollout_id=rollout_id, agent=agent, input_ids=ids, mask=mask, logprobs=logprobs, version=min(versions),
-               call_ids=tuple(turn.call.id for turn in path))
+    return Row(
+        rollout_id=rollout_id,
+        agent=agent,
+        input_ids=ids,
+        mask=mask,
+        logprobs=logprobs,
+        version=min(versions),
+        call_ids=tuple(turn.call.id for turn in path),
+    )
 
 
 def _within_budget(trajectory: Trajectory, token_budget: int) -> Trajectory:

@@ -27,12 +27,31 @@ from longrein_deepcoder.forkserver import lr_wire as wire
 
 MAIN = Path(__file__).parent / "forkserver" / "lr_main.py"
 PRELOAD = (
-    "bisect", "collections", "copy", "functools", "heapq", "io", "itertools", "json", "math", "operator", "re", "string", "time", "typing",
+    "bisect",
+    "collections",
+    "copy",
+    "functools",
+    "heapq",
+    "io",
+    "itertools",
+    "json",
+    "math",
+    "operator",
+    "re",
+    "string",
+    "time",
+    "typing",
 )
 """What most programs import. Each module more makes every fork slower; threading and random would also run hooks in each."""
 ENVIRONMENT = {
-    "PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8", "HOME": "/box/tmp", "TMPDIR": "/box/tmp", "PYTHONHASHSEED": "0",
-    "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1",
+    "PATH": "/usr/local/bin:/usr/bin:/bin",
+    "LANG": "C.UTF-8",
+    "HOME": "/box/tmp",
+    "TMPDIR": "/box/tmp",
+    "PYTHONHASHSEED": "0",
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
 }
 
 
@@ -101,15 +120,24 @@ class ForkServer:
         root = self._folder / "root"
         root.mkdir(exist_ok=True)
         settings = {
-            "preload": PRELOAD, "boxed": isolation == "namespaces", "prefixes": prefixes(python),
-            "root": str(root), "folder": str(self._folder),
+            "preload": PRELOAD,
+            "boxed": isolation == "namespaces",
+            "prefixes": prefixes(python),
+            "root": str(root),
+            "folder": str(self._folder),
         }
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         log = os.memfd_create("longrein-forkserver-log")
         with theirs:
             process = subprocess.Popen(
-                [str(python), "-sBP", str(MAIN), str(theirs.fileno()), marshal.dumps(settings, 2).hex()], pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=log, env=ENVIRONMENT, cwd="/", start_new_session=True,
+                [str(python), "-sBP", str(MAIN), str(theirs.fileno()), marshal.dumps(settings, 2).hex()],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=log,
+                env=ENVIRONMENT,
+                cwd="/",
+                start_new_session=True,
             )
         hello, _ = wire.receive(ours)
         text = wire.read_all(log).decode(errors="replace").strip()
@@ -227,9 +255,15 @@ class Program:
         fds = ahead.popleft()
         try:
             return Run(
-                exit_code=reply["exit"], ended_by=reply["ended_by"], compiled=bool(fcntl.fcntl(self._code, fcntl.F_GET_SEALS)),
-                stdout=wire.read_all(fds[1]), stderr=wire.read_all(fds[2]), result=wire.read_all(fds[4]) if self._is_call else None,
-                cpu_s=reply["cpu_s"], wall_s=reply["wall_s"], memory_mb=reply["memory_mb"],
+                exit_code=reply["exit"],
+                ended_by=reply["ended_by"],
+                compiled=bool(fcntl.fcntl(self._code, fcntl.F_GET_SEALS)),
+                stdout=wire.read_all(fds[1]),
+                stderr=wire.read_all(fds[2]),
+                result=wire.read_all(fds[4]) if self._is_call else None,
+                cpu_s=reply["cpu_s"],
+                wall_s=reply["wall_s"],
+                memory_mb=reply["memory_mb"],
             )
         finally:
             for fd in fds:
@@ -259,5 +293,3 @@ def prefixes(python: Path) -> list[str]:
 
 def _plain(limits: Limits) -> dict[str, Any]:
     return {name: getattr(limits, name) for name in ("cpu_s", "wall_s", "memory_mb", "output_kb", "disk_mb", "max_processes")}
-
-

@@ -30,8 +30,12 @@ def judge(run: Run, expected: Any, mode: Mode, limits: Limits) -> CaseResult:
         status = "passed" if right else "wrong_answer"
     wanted = expected if run.result is None else _shown(expected)
     return CaseResult(
-        status, detail, got=_excerpt(got), expected=_excerpt(wanted.encode("utf-8", "surrogatepass")),
-        cpu_s=round(run.cpu_s, 4), wall_s=round(run.wall_s, 4),
+        status,
+        detail,
+        got=_excerpt(got),
+        expected=_excerpt(wanted.encode("utf-8", "surrogatepass")),
+        cpu_s=round(run.cpu_s, 4),
+        wall_s=round(run.wall_s, 4),
     )
 
 

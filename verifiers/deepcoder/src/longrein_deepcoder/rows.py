@@ -24,7 +24,8 @@ _ANY_CASE = re.compile(r"letter\s+in\s+any\s+(case|register)|in\s+any\s+case\s*\
 _SEVERAL = re.compile(
     r"(multiple|several|many|more\s+than\s+one)\s+((possible|valid|correct|optimal|such)\s+)*(answers?|solutions?)[^.]{0,80}\b(any|either|arbitrary)\b"
     r"|\b(print|output|return|report)\s+(any|either)\s+(of|one|valid|correct|such|suitable|possible|answer|solution|optimal)"
-    r"|\b(print|output|return)\b[^.]{0,60}\bin\s+(any|arbitrary)\s+order", re.I,
+    r"|\b(print|output|return)\b[^.]{0,60}\bin\s+(any|arbitrary)\s+order",
+    re.I,
 )
 _INTERACTIVE = re.compile(r"\b(this\s+is\s+an?\s+interactive|interactive\s+(problem|task)|the\s+interactor)\b", re.I)
 _TYPE_COLUMN: Mapping[str, str] = {"primeintellect": "type", "lcbv5": "testtype"}
@@ -64,7 +65,9 @@ class NormalRow:
     def hidden(self, cases: Sequence[Case]) -> dict[str, Any]:
         """Return the plain data that the verifier grades `cases` with."""
         return {
-            "kind": self.kind, "fn_name": self.fn_name, "compare": self.compare,
+            "kind": self.kind,
+            "fn_name": self.fn_name,
+            "compare": self.compare,
             "cases": [{"input": case.input, "output": case.output} for case in cases],
         }
 

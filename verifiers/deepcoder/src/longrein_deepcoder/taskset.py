@@ -129,9 +129,11 @@ class DeepCoderTasks(TaskSet):
         public = PublicTask(prompt(row, normal, examples), examples=examples)
         content = json.dumps([public.prompt, normal.hidden(normal.cases)], sort_keys=True, default=str)
         return Task(
-            id=task_id, digest=hashlib.sha256(content.encode("utf-8", "surrogatepass")).hexdigest(),
+            id=task_id,
+            digest=hashlib.sha256(content.encode("utf-8", "surrogatepass")).hexdigest(),
             public=with_examples(public, fn_name=normal.fn_name, compare=normal.compare),
-            ref=TaskRef(self.name, task_id, _reference(self.options)), verifier="deepcoder",
+            ref=TaskRef(self.name, task_id, _reference(self.options)),
+            verifier="deepcoder",
             metadata={"kind": normal.kind, "compare": normal.compare, "public": list(split.public), "graded": list(split.graded)},
         )
 

@@ -45,8 +45,12 @@ def limit_program(request: dict[str, Any], *, largest: int) -> None:
     """
     space = request["memory_mb"] * MB + ADDRESS_SPACE_EXTRA
     for which, most in (
-        (resource.RLIMIT_CORE, 0), (resource.RLIMIT_AS, space), (resource.RLIMIT_NPROC, request["processes"]),
-        (resource.RLIMIT_NOFILE, 256), (resource.RLIMIT_MEMLOCK, 0), (resource.RLIMIT_STACK, STACK),
+        (resource.RLIMIT_CORE, 0),
+        (resource.RLIMIT_AS, space),
+        (resource.RLIMIT_NPROC, request["processes"]),
+        (resource.RLIMIT_NOFILE, 256),
+        (resource.RLIMIT_MEMLOCK, 0),
+        (resource.RLIMIT_STACK, STACK),
         (resource.RLIMIT_FSIZE, max(request["output_kb"] << 10, largest)),
     ):
         _, hard = resource.getrlimit(which)
@@ -195,5 +199,3 @@ def _plain(value: Any) -> Any:
     if hasattr(value, "tolist"):
         return value.tolist()
     raise TypeError(f"it holds a {type(value).__name__}")
-
-

@@ -15,14 +15,34 @@ import lr_libc as libc
 _ARCH = {"x86_64": (0xC000003E, 0), "aarch64": (0xC00000B7, 1)}
 _REFUSED = {
     "socket": (41, 198),
-    "shmget": (29, 194), "semget": (64, 190), "msgget": (68, 186), "mq_open": (240, 180), "add_key": (248, 217), "request_key": (249, 218),
-    "keyctl": (250, 219), "memfd_create": (319, 279), "memfd_secret": (447, 447), "userfaultfd": (323, 282), "io_uring_setup": (425, 425),
-    "bpf": (321, 280), "perf_event_open": (298, 241), "ptrace": (101, 117), "process_vm_readv": (310, 270), "process_vm_writev": (311, 271),
-    "pidfd_getfd": (438, 438), "setns": (308, 268), "open_by_handle_at": (304, 265),
+    "shmget": (29, 194),
+    "semget": (64, 190),
+    "msgget": (68, 186),
+    "mq_open": (240, 180),
+    "add_key": (248, 217),
+    "request_key": (249, 218),
+    "keyctl": (250, 219),
+    "memfd_create": (319, 279),
+    "memfd_secret": (447, 447),
+    "userfaultfd": (323, 282),
+    "io_uring_setup": (425, 425),
+    "bpf": (321, 280),
+    "perf_event_open": (298, 241),
+    "ptrace": (101, 117),
+    "process_vm_readv": (310, 270),
+    "process_vm_writev": (311, 271),
+    "pidfd_getfd": (438, 438),
+    "setns": (308, 268),
+    "open_by_handle_at": (304, 265),
 }
 _OWN_PROCESS_ONLY = {  # number, and which argument names a process; 0 is the caller
-    "prlimit64": ((302, 261), 0), "sched_setaffinity": ((203, 122), 0), "sched_setscheduler": ((144, 119), 0),
-    "sched_setparam": ((142, 118), 0), "sched_setattr": ((314, 274), 0), "setpriority": ((141, 140), 1), "ioprio_set": ((251, 30), 1),
+    "prlimit64": ((302, 261), 0),
+    "sched_setaffinity": ((203, 122), 0),
+    "sched_setscheduler": ((144, 119), 0),
+    "sched_setparam": ((142, 118), 0),
+    "sched_setattr": ((314, 274), 0),
+    "setpriority": ((141, 140), 1),
+    "ioprio_set": ((251, 30), 1),
 }
 _LOAD, _EQUAL, _AT_LEAST, _RETURN = 0x20, 0x15, 0x35, 0x06
 _ALLOW, _REFUSE = 0x7FFF0000, 0x00050000
@@ -47,7 +67,11 @@ def _instructions(arch: int, column: int) -> list[bytes]:
         steps += [_step(_EQUAL, numbers[column], 0, 1), refuse]
     for numbers, argument in _OWN_PROCESS_ONLY.values():
         steps += [
-            _step(_EQUAL, numbers[column], 0, 4), _step(_LOAD, 16 + 8 * argument), _step(_EQUAL, 0, 1, 0), refuse, _step(_LOAD, 0),
+            _step(_EQUAL, numbers[column], 0, 4),
+            _step(_LOAD, 16 + 8 * argument),
+            _step(_EQUAL, 0, 1, 0),
+            refuse,
+            _step(_LOAD, 0),
         ]
     return [*steps, _step(_RETURN, _ALLOW)]
 
