@@ -59,10 +59,8 @@ def report(name: str, folder: Path, summary: dict[str, Any], minutes: float) -> 
     """Print a run's row and return whether what is asked of it holds."""
     pooled, change = summary["pooled"], summary["pooled"]["change"]
     low, high = change["interval"]
-    if name == "control":
-        good = abs(change["difference"]) <= CONTROL
-    else:
-        good = change["difference"] >= GAIN and low > 0 and minutes <= MINUTES
+    learnt = change["difference"] >= GAIN and low > 0 and minutes <= MINUTES
+    good = abs(change["difference"]) <= CONTROL if name == "control" else learnt
     steps = max((json.loads(line).get("step", 0) for line in (folder / "metrics.jsonl").open()), default=0)
     print(
         f"| {name} | {pooled['before']['pass_rate']:.3f} | {pooled['after']['pass_rate']:.3f} | {change['difference']:+.3f} "

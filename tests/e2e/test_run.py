@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -16,6 +17,7 @@ import pytest
 from tests.e2e.conftest import MakeConfig
 
 from longrein import api
+from longrein.capture.preflight import check_endpoint
 from longrein.errors import CaptureError, RunStopped
 from longrein.model import Rollout
 from longrein.plugins import PluginHost
@@ -101,7 +103,8 @@ def test_a_run_in_which_every_session_fails_stops_with_the_first_reason(toy_conf
 def test_other_keys_and_control_routes_are_refused(toy_config: MakeConfig, toy_host: PluginHost) -> None:
     code = """
 got = []
-for key, path in (("wrong", "/v1/chat/completions"), (os.environ["KEY"], "/sessions"), (os.environ["KEY"], "/docs"), (os.environ["KEY"], "/health")):
+mine = os.environ["KEY"]
+for key, path in (("wrong", "/v1/chat/completions"), (mine, "/sessions"), (mine, "/docs"), (mine, "/health")):
     try: ask("go", path, key); got.append(200)
     except urllib.error.HTTPError as error: got.append(error.code)
 print(got); ask("go")
@@ -117,14 +120,7 @@ print(got); ask("go")
 def test_an_endpoint_without_token_ids_is_for_evaluation_only(toy_config: MakeConfig, toy_host: PluginHost) -> None:
     rollout = run_program(toy_config, toy_host, lambda _: Reply(PROGRAM, fault="no_ids"), "open('solution.py','w').write(ask('go'))")
     assert rollout.verdict.status == "passed"
-    from longrein.capture.preflight import check_endpoint
-
-    with (
-        ScriptedServer(lambda _: Reply("x", fault="no_ids")) as server,
-        pytest.raises(CaptureError, match="return-tokens-as-token-ids|token ids"),
-    ):
-        import asyncio
-
+    with ScriptedServer(lambda _: Reply("x", fault="no_ids")) as server, pytest.raises(CaptureError, match=r"token.ids"):
         asyncio.run(check_endpoint(server.endpoint, training=True))
 
 

@@ -78,7 +78,8 @@ PRELUDE = """
 import json, os, sys, time, urllib.error, urllib.request
 def ask(text, path="/v1/chat/completions", key=os.environ["KEY"], **more):
     body = {"model": os.environ["MODEL"], "messages": [{"role": "user", "content": text}], **more}
-    request = urllib.request.Request(os.environ["URL"] + path, json.dumps(body).encode(), {"Authorization": "Bearer " + key, "Content-Type": "application/json"})
+    head = {"Authorization": "Bearer " + key, "Content-Type": "application/json"}
+    request = urllib.request.Request(os.environ["URL"] + path, json.dumps(body).encode(), head)
     with urllib.request.urlopen(request, timeout=60) as reply:
         return json.load(reply)["choices"][0]["message"]["content"]
 """
