@@ -71,7 +71,7 @@ def _key(agents: Mapping[str, Mapping[str, Any]], host: PluginHost, seed: int) -
     tasks = [[public_task(exercise).prompt, *map(exercise.candidate, exercise.candidates)] for exercise in exercises()]
     parts = {
         "agents": {name: [asdict(a.options), asdict(a.toolchain) if a.toolchain else None] for name, a in adapters.items()},
-        "plugins": list(host.use),
+        "launches": [info.name for info in host.plugins if info.active and "longrein_launch_agent" in info.hooks],
         "tasks": tasks,
         "schedules": [asdict(STATEMENTS), asdict(SESSIONS)],
         "seed": seed,

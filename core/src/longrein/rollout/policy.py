@@ -37,7 +37,7 @@ def resolve_model(config: Config, host: PluginHost, *, log: Log) -> Path:
     if config.policy.model == "practice":
         from longrein.practice import build_policy
 
-        return build_policy(policy_agents(config, host), seed=config.run.seed, log=log)
+        return build_policy(policy_agents(config, host), log=log, host=host)
     folder = Path(config.policy.model)
     if not (folder / "config.json").is_file():
         raise ConfigError(
