@@ -35,15 +35,15 @@ MUTANTS = (
     Mutant(
         "title calls are trained",
         "adapters/opencode/src/longrein_opencode/adapter.py",
-        'return TurnLabel("aux"',
-        'return TurnLabel("train"',
+        'TurnLabel("aux", reason)',
+        'TurnLabel("train", reason)',
         ("tests/plugins/test_opencode.py",),
     ),
     Mutant(
         "side calls are trained",
         f"{CORE}/turns/structure.py",
-        'TurnLabel("aux"',
-        'TurnLabel("train"',
+        'TurnLabel("aux", roles',
+        'TurnLabel("train", roles',
         ("tests/unit/test_turns_labels.py",),
     ),
     Mutant(
@@ -58,7 +58,7 @@ MUTANTS = (
         f"{CORE}/training/advantages.py",
         "scored = [reward for reward in rewards if reward is not None]",
         "scored = [reward or 0.0 for reward in rewards]",
-        ("tests/unit/test_train_parts.py",),
+        ("tests/unit/test_train/test_parts.py",),
     ),
     Mutant(
         "unscorable counts as failed",
@@ -72,7 +72,7 @@ MUTANTS = (
         f"{CORE}/training/transfer.py",
         "        self._control.load(path, self.version + 1)\n",
         "",
-        ("tests/unit/test_train_steps.py",),
+        ("tests/unit/test_train/test_steps.py",),
     ),
     Mutant(
         "a neighbour's log-probabilities",
