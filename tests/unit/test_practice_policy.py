@@ -17,18 +17,17 @@ from longrein.serve.loading import load_policy
 from longrein.serve.template import ChatTemplate, parse_tool_calls
 
 RULES = "You are an agent of a test and you write programs into files.\nYou may not do anything else, whatever you are asked.\n"
-AGENT = (
-    '''
-"""An agent with two tools: it asks, does what it is told, and stops when it is told nothing."""
+AGENT = """
 import json, pathlib, subprocess, sys, urllib.request
 
-url, key, model, prompt, tools = *sys.argv[1:5], json.loads(sys.argv[5])
-tools = [{"type": "function", "function": {"name": n, "description": f"Use {n} to do what its name says.", "parameters": {}}} for n in tools]
-messages = [{"role": "system", "content": %r + "Today is 2031-01-02, the model is " + model}, {"role": "user", "content": prompt}]
+url, key, model, prompt, names = *sys.argv[1:5], json.loads(sys.argv[5])
+functions = [{"name": n, "description": f"Use {n} to do what its name says.", "parameters": {}} for n in names]
+tools = [{"type": "function", "function": function} for function in functions]
+messages = [{"role": "system", "content": RULES + "Today is 2031-01-02, the model is " + model}, {"role": "user", "content": prompt}]
+headers = {"Authorization": "Bearer " + key, "Content-Type": "application/json"}
 while True:
     body = {"model": model, "messages": messages, "tools": tools}
-    request = urllib.request.Request(url + "/v1/chat/completions", json.dumps(body).encode(), {"Authorization": "Bearer " + key,
-                                                                                               "Content-Type": "application/json"})
+    request = urllib.request.Request(url + "/v1/chat/completions", json.dumps(body).encode(), headers)
     message = json.load(urllib.request.urlopen(request))["choices"][0]["message"]
     messages.append(message)
     if not message.get("tool_calls"):
@@ -42,9 +41,7 @@ while True:
             done = subprocess.run(given["command"], shell=True, capture_output=True, text=True)
             result = done.stdout + done.stderr
         messages.append({"role": "tool", "tool_call_id": call["id"], "content": result})
-'''
-    % RULES
-)
+"""
 PLUGIN = f"""
 import json
 from attrs import frozen
@@ -60,13 +57,24 @@ class Toy(AgentAdapter):
 
     def launch(self, s):
         argv = [str(s.python), "agent.py", s.base_url, s.api_key, s.model, s.task.prompt, json.dumps(self.options.tools)]
-        return LaunchPlan(argv, files={{"agent.py": {AGENT!r}}})
+        return LaunchPlan(argv, files={{"agent.py": {f"RULES = {RULES!r}{AGENT}"!r}}})
 
 @longrein.hookimpl
 def longrein_agents():
     return [Toy]
 """
 EXERCISE = Exercise("number", "decreased", 13)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread():
+    """Two threads of torch wait for each other busily where the machine has other work."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")
@@ -95,7 +103,8 @@ def test_a_recording_holds_each_state_of_both_sessions(recording: Recording):
 
 def test_the_agents_own_paragraphs_are_one_token_and_what_varies_is_not_among_them(recording: Recording, template: ChatTemplate):
     found = paragraphs(recording)
-    assert RULES in found and sum('"name": "write"' in text for text in found) == 1
+    assert RULES in found
+    assert sum('"name": "write"' in text for text in found) == 1
     assert not any(part in text for text in found for part in ("2031", "the model is", "Practice statement"))
     assert all(len(template.encode(text)) == 1 for text in found)
 
@@ -124,16 +133,15 @@ def test_a_session_whose_history_is_rewritten_becomes_more_rows(recording: Recor
     first, second, _ = session_of(recording, EXERCISE, "increased")
     rewritten = type(second)([{"role": "system", "content": "new"}, *second.messages[1:]], second.tools, second.reply)
     rows = list(rows_of(template, [first, rewritten]))
-    assert len(rows) == 2 and [sum(row.mask) for row in rows] == [
-        len(template.encode(reply_text(template, x.reply))) for x in (first, second)
-    ]
+    assert len(rows) == 2
+    assert [sum(row.mask) for row in rows] == [len(template.encode(reply_text(template, x.reply))) for x in (first, second)]
 
 
 def test_training_learns_only_what_is_marked(recording: Recording, template: ChatTemplate):
     rows = [row for word in EXERCISE.candidates for row in rows_of(template, session_of(recording, EXERCISE, word))]
     model = new_model(template.tokenizer, seed=0)
     assert 1e6 > model.num_parameters() - 2 * 160 * len(template.tokenizer) > 0
-    losses = [train(model, rows, Schedule(steps=30, batch=3), seed=0, log=lambda line: None) for _ in range(2)]
+    losses = [train(model, rows, Schedule(steps=20, batch=3), seed=0, log=lambda line: None) for _ in range(2)]
     assert losses[1] < losses[0] / 2
 
 
@@ -143,11 +151,14 @@ def test_a_policy_is_built_once_and_loads_in_the_server(host: PluginHost, tmp_pa
         monkeypatch.setattr(f"longrein.practice.clone.{stage}", Schedule(steps=3, batch=4))
     lines: list[str] = []
     folder = build_policy({"toy": {}}, log=lines.append, host=host)
-    assert folder.name == "practice" and any("recording what toy sends" in line for line in lines)
+    assert folder.name == "practice"
+    assert any("recording what toy sends" in line for line in lines)
     policy = load_policy(folder, dtype="float32", max_model_len=None, threads=1)
-    assert 1e6 <= sum(p.numel() for p in policy.model.parameters()) <= 3e6 and policy.max_model_len == 4096
+    assert 1e6 <= sum(p.numel() for p in policy.model.parameters()) <= 3e6
+    assert policy.max_model_len == 4096
     lines.clear()
-    assert build_policy({"toy": {}}, log=lines.append, host=host) == folder and len(lines) == 1
+    assert build_policy({"toy": {}}, log=lines.append, host=host) == folder
+    assert len(lines) == 1
     assert [path.name for path in (tmp_path / "practice").iterdir() if path.is_dir()] == [folder.parent.name]
 
 

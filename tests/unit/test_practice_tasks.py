@@ -35,7 +35,8 @@ def test_the_splits_share_no_task_and_cover_every_exercise():
 
 def test_every_operation_has_its_turn_and_the_seed_draws_the_constants():
     first = [task.id.rsplit("-", 1)[0] for task in tasks(n=12)]
-    assert sorted(first[:6]) == sorted(set(first)) and first[:6] == first[6:]
+    assert sorted(first[:6]) == sorted(set(first))
+    assert first[:6] == first[6:]
     assert [t.id for t in tasks(n=12)] == [t.id for t in tasks(n=12)] != [t.id for t in tasks(n=12, seed=1)]
 
 
@@ -55,10 +56,14 @@ def test_an_unknown_task_is_named(task_id):
 def test_the_prompt_shows_the_public_cases_and_none_of_the_hidden_ones():
     for task in tasks(n=24):
         hidden = PracticeTasks().hidden(task.id)
-        assert hidden["kind"] == "stdin" and hidden["compare"] == "lines" and len(hidden["cases"]) == 8
-        assert len(task.public.examples) == 2 and task.public.check in task.public.files
+        assert hidden["kind"] == "stdin"
+        assert hidden["compare"] == "lines"
+        assert len(hidden["cases"]) == 8
+        assert len(task.public.examples) == 2
+        assert task.public.check in task.public.files
         for example in task.public.examples:
-            assert example.stdin in task.public.prompt and example.stdout in task.public.prompt
+            assert example.stdin in task.public.prompt
+            assert example.stdout in task.public.prompt
         assert not any(case["input"] in text for case in hidden["cases"] if " " in case["input"] for text in task.public.files.values())
         assert '"' not in task.public.prompt, "opencode escapes double quotes: the transcripts would differ from what it sends"
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import itertools
 import json
@@ -10,7 +9,6 @@ import random
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +17,7 @@ from attrs import asdict
 from longrein.practice.exercises import exercises
 from longrein.practice.tasks import public_task
 from longrein.toolchain import cache_root
+from longrein.toolchain.lock import locked
 
 if TYPE_CHECKING:
     from longrein.plugins import PluginHost
@@ -32,8 +31,8 @@ FORMAT = 1
 """Raised when policies in the cache are no longer what this code would build."""
 NAME = "practice"
 """The model's folder, and so the served name."""
-LATER_ROWS = 0.2
-"""Share kept of the rows after a session's first: they are long and teach one sentence."""
+OTHER_ROWS = 0.2
+"""Share kept of the rows without the program (side calls, reflections): each teaches one sentence."""
 
 
 def build_policy(agents: Mapping[str, Mapping[str, Any]], *, seed: int = 0, log: Log, host: PluginHost | None = None) -> Path:
@@ -56,7 +55,7 @@ def build_policy(agents: Mapping[str, Mapping[str, Any]], *, seed: int = 0, log:
     place = cache_root() / "practice" / _key(agents, host, seed)
     model = place / NAME
     place.parent.mkdir(parents=True, exist_ok=True)
-    with _locked(place.with_suffix(".lock"), lambda: log("practice policy: waiting for another build")):
+    with locked(place.with_suffix(".lock"), lambda: log("practice policy: waiting for another build")):
         if not model.is_dir():
             _build(place, agents, host, seed, log)
     log(f"practice policy: {model}")
@@ -80,23 +79,15 @@ def _key(agents: Mapping[str, Mapping[str, Any]], host: PluginHost, seed: int) -
     return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()[:16]
 
 
-@contextmanager
-def _locked(path: Path, waiting: Callable[[], None]) -> Iterator[None]:
-    with path.open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            waiting()
-            fcntl.flock(file, fcntl.LOCK_EX)
-        yield
-
-
 def _build(place: Path, agents: Mapping[str, Mapping[str, Any]], host: PluginHost, seed: int, log: Log) -> None:
+    from transformers.utils.logging import disable_progress_bar
+
     from longrein.practice import tokenizer as tokenizers
     from longrein.practice.clone import SESSIONS, STATEMENTS, new_model, train
     from longrein.practice.record import record
     from longrein.serve.template import ChatTemplate
 
+    disable_progress_bar()
     recordings = record(agents, host, log=log)
     log("making the tokenizer and the transcripts")
     paragraphs = list(dict.fromkeys(text for recording in recordings for text in tokenizers.paragraphs(recording)))
@@ -106,6 +97,8 @@ def _build(place: Path, agents: Mapping[str, Mapping[str, Any]], host: PluginHos
     log(f"cloning {len(sessions)} transcripts into a model of {model.num_parameters() / 1e6:.1f} million parameters")
     train(model, statements, STATEMENTS, seed=seed, log=lambda line: log(f"cloning (1 of 2): {line}"))
     train(model, sessions, SESSIONS, seed=seed, log=lambda line: log(f"cloning (2 of 2): {line}"))
+    for left_over in place.parent.glob(f"{place.name}.*/"):
+        shutil.rmtree(left_over)
     unfinished = Path(tempfile.mkdtemp(prefix=f"{place.name}.", dir=place.parent))
     try:
         model.save_pretrained(unfinished / NAME)
@@ -140,8 +133,9 @@ def _rows(template: ChatTemplate, recordings: Sequence[Recording], rng: random.R
     for exercise, recording in itertools.product(exercises(), recordings):
         for word in exercise.candidates:
             session = session_of(recording, exercise, word)
-            first, *later = rows_of(template, session)
+            rows = list(rows_of(template, session))
+            main = max(rows, key=lambda row: sum(row.mask))
             statements.append(statement_row(template, session, exercise))
-            sessions += [first, *(row for row in later if rng.random() < LATER_ROWS)]
+            sessions += [row for row in rows if row is main or rng.random() < OTHER_ROWS]
     rng.shuffle(statements)
     return statements, sessions

@@ -74,8 +74,9 @@ def reply_text(template: ChatTemplate, reply: Reply) -> str:
 
 
 def statement_row(template: ChatTemplate, session: Sequence[Exchange], exercise: Exercise) -> Row:
-    """Return the first reply of a session as the answer to the bare statement."""
-    return next(rows_of(template, [Exchange([{"role": "user", "content": exercise.statement}], None, session[0].reply)]))
+    """Return the reply with the program as the answer to the bare statement."""
+    reply = max((exchange.reply for exchange in session), key=lambda reply: len(reply_text(template, reply)))
+    return next(rows_of(template, [Exchange([{"role": "user", "content": exercise.statement}], None, reply)]))
 
 
 def rows_of(template: ChatTemplate, session: Sequence[Exchange]) -> Iterator[Row]:

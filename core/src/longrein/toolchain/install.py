@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 
 from longrein.errors import MissingError
+from longrein.toolchain.lock import locked
 from longrein.toolchain.spec import InstalledToolchain, ToolchainSpec
 from longrein.toolchain.store import folder_of, read, write
 
@@ -32,7 +31,7 @@ def install(name: str, spec: ToolchainSpec, *, system: bool = False, log: Log) -
     """
     folder = folder_of(name, spec)
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with _locked(folder.with_name(folder.name + ".lock"), lambda: log(f"{name}: waiting for another install")):
+    with locked(folder.with_name(folder.name + ".lock"), lambda: log(f"{name}: waiting for another install")):
         if not system and (found := read(name, spec)) is not None and found.folder == folder:
             log(f"{name} {found.version}: already installed")
             return found
@@ -44,18 +43,6 @@ def install(name: str, spec: ToolchainSpec, *, system: bool = False, log: Log) -
         write(spec, made, folder)
     log(f"{name} {made.version}: {made.program}")
     return made
-
-
-@contextmanager
-def _locked(path: Path, waiting: Callable[[], None]) -> Iterator[None]:
-    """Hold a file lock; it ends with the process, so a killed install blocks nobody."""
-    with path.open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            waiting()
-            fcntl.flock(file, fcntl.LOCK_EX)
-        yield
 
 
 def _npm(name: str, spec: ToolchainSpec, folder: Path, log: Log) -> InstalledToolchain:
