@@ -77,6 +77,7 @@ def train(
 ) -> None:
     """Train the policy through its agents; evaluates before and after when the config has [eval]."""
     import json
+    import os
 
     from longrein import api
     from longrein import config as configs
@@ -90,6 +91,8 @@ def train(
     loaded = api.with_limit(configs.load(path, sets or ()), None, resume or out)
     host = PluginHost.load(loaded.plugins.use)
     folder = api.train(loaded, resume=resume, host=host, log=say)
+    if os.environ.get("RANK", "0") != "0":  # of several training processes one tells the result
+        return
     summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
     if as_json:
         show_json({"folder": folder, **summary})
