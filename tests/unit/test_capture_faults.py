@@ -16,7 +16,9 @@ from longrein.capture.preflight import check_endpoint
 from longrein.capture.server import CaptureServer
 from longrein.config import SamplingConfig
 from longrein.errors import CaptureError
+from longrein.model import PublicTask, TurnLabel
 from longrein.testing.scripted import Fault, Reply, ScriptedServer
+from longrein.turns import build_rows, label_calls
 
 ASK = {"model": "any", "messages": [{"role": "user", "content": "hello"}]}
 
@@ -33,9 +35,9 @@ def folder() -> Iterator[Path]:
         ("fewer_ids", "15 sampled ids returned, 30 reported as usage.completion_tokens"),
         ("no_ids", "0 prompt ids returned, 30 sampled tokens reported"),
         ("unequal_logprobs", "30 sampled ids, 29 log-probabilities"),
-        ("null_logprob", "log-probability 0 of 30 is None"),
-        ("nan_logprob", "log-probability 0 of 30 is nan"),
-        ("positive_logprob", "log-probability 0 of 30 is 0.5"),
+        ("null_logprob", "30 sampled ids, 30 log-probabilities, of which number 0 is None"),
+        ("nan_logprob", "30 sampled ids, 30 log-probabilities, of which number 0 is nan"),
+        ("positive_logprob", "30 sampled ids, 30 log-probabilities, of which number 0 is 0.5"),
     ],
 )
 async def test_a_faulty_reply_is_marked_and_still_reaches_the_agent(folder: Path, fault: Fault, problem: str) -> None:
@@ -53,6 +55,9 @@ async def test_a_faulty_reply_is_marked_and_still_reaches_the_agent(folder: Path
     assert session.n_replies == 1
     assert session.n_errors == 0
     assert session.tokens_left == 970, "reported tokens count, however many ids came"
+    labelled = label_calls(session.calls, session.tools, task=PublicTask("hello"))
+    assert [(turn.label, turn.decided_by) for turn in labelled] == [(TurnLabel("invalid", problem), "capture")]
+    assert build_rows(labelled, rollout_id="r", agent="a", token_budget=None).rows == ()
 
 
 @pytest.mark.parametrize(
@@ -61,10 +66,13 @@ async def test_a_faulty_reply_is_marked_and_still_reaches_the_agent(folder: Path
         ([1], [2, 3], [-0.1, 1e-4], 2, None),
         ([1], [], [], 0, None),
         ([1], [2], [-0.1], None, None),
-        ([1], [2, 3], [-0.1, 1.1e-4], 2, "log-probability 1 of 2 is 0.00011"),
-        ([1], [2, 3], [-0.1, float("-inf")], 2, "log-probability 1 of 2 is -inf"),
-        ([1], [2], ["-1"], 1, "log-probability 0 of 1 is '-1'"),
+        ([1], [2, 3], [-0.1, 1.1e-4], 2, "2 sampled ids, 2 log-probabilities, of which number 1 is 0.00011"),
+        ([1], [2, 3], [-0.1, float("-inf")], 2, "2 sampled ids, 2 log-probabilities, of which number 1 is -inf"),
+        ([1], [2], ["-1"], 1, "1 sampled ids, 1 log-probabilities, of which number 0 is '-1'"),
         ([1], [2, 3, 4], [-0.1, -0.1], 3, "3 sampled ids, 2 log-probabilities"),
+        ([1], [2, 3, 4], [-0.1, None, -0.1], 3, "3 sampled ids, 3 log-probabilities, of which number 1 is None"),
+        ([1], [2, 3, 4], [], 3, "3 sampled ids, 0 log-probabilities"),
+        ([1], [2] * 6, [-0.1] * 6, 30, "6 sampled ids returned, 30 reported as usage.completion_tokens"),
         ([], [2], [-0.1], 1, "0 prompt ids returned, 1 sampled tokens reported"),
         ([1], [], [], None, "0 sampled ids returned, and the reply reports no usage"),
     ],
@@ -85,7 +93,7 @@ async def test_a_sound_endpoint_gets_its_level_and_length(folder: Path) -> None:
     ("fault", "level", "reason"),
     [
         ("no_ids", "logprobs", "0 prompt ids returned"),
-        ("null_logprob", "logprobs", "log-probability 0 of 4 is None"),
+        ("null_logprob", "logprobs", "4 sampled ids, 4 log-probabilities, of which number 0 is None"),
     ],
 )
 async def test_an_endpoint_without_ids_serves_runs_and_is_refused_for_training(fault: Fault, level: str, reason: str) -> None:

@@ -22,8 +22,9 @@ from longrein.capture.server import CaptureServer
 from longrein.capture.session import CaptureSession
 from longrein.config import SamplingConfig
 from longrein.errors import CaptureError
-from longrein.model import Trajectory, Turn, TurnLabel
+from longrein.model import PublicTask, Trajectory, Turn, TurnLabel
 from longrein.testing.scripted import Reply, Script, ScriptedServer, logprob
+from longrein.turns import build_rows, label_calls
 
 ASK = {"model": "any", "messages": [{"role": "user", "content": "hello"}]}
 
@@ -68,6 +69,13 @@ def client(folder: Path, key: str, **headers: str) -> httpx.AsyncClient:
         headers={"authorization": f"Bearer {key}", **headers},
         timeout=30,
     )
+
+
+def discarded(session: CaptureSession) -> bool:
+    """Return whether the session's only call is discarded and in no row."""
+    labelled = label_calls(session.calls, session.tools, task=PublicTask("hello"))
+    rows = build_rows(labelled, rollout_id="r", agent="a", token_budget=None).rows
+    return [turn.label.label for turn in labelled] == ["discarded"] and not rows
 
 
 def trajectory(session: CaptureSession) -> Trajectory:
@@ -279,6 +287,7 @@ async def test_a_client_that_goes_away_cancels_the_engine(folder: Path) -> None:
         assert not call.delivered
         assert call.error == "cancelled: the client had gone"
         assert not call.sampled_ids
+        assert discarded(session)
 
 
 async def test_a_streaming_client_that_goes_away_cancels_the_engine(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -316,6 +325,7 @@ async def test_a_reply_that_its_client_did_not_take_is_not_delivered(folder: Pat
         await until(lambda: not session.calls[0].delivered)
         await until(lambda: not session.exchanges)
         assert session.calls[0].reply["content"]
+        assert discarded(session)
 
 
 async def test_closing_a_session_cancels_its_calls(folder: Path) -> None:

@@ -4,8 +4,8 @@ import pytest
 
 from longrein.config import TurnsConfig
 from longrein.model import PublicTask, TurnLabel
-from longrein.testing.exchanges import Exchange, capture, message, tool_call
-from longrein.turns import label_calls
+from longrein.testing.exchanges import Exchange, capture, message, reply_ids, tool_call
+from longrein.turns import audit, build_rows, label_calls
 
 TASK = PublicTask("Write solution.py: read two integers from standard input and print their sum.")
 SYSTEM = message("system", "You are a coding agent. Work in the folder /work and write the files that are asked for. Today is 2026-11-29")
@@ -71,6 +71,34 @@ def test_a_repeated_title_call_is_counted_once():
     again = [TITLE, user("Generate a title:"), ASK]
     got = labels([Exchange("t1", again, message("assistant", "Sum")), *OPENCODE, Exchange("t2", again, message("assistant", "Add"))])
     assert got == {"t1": "discarded", "a1": "train", "a2": "train", "t2": "aux"}
+
+
+@pytest.mark.parametrize("places", [(0, 0), (0, 1), (1, 1), (1, 2), (2, 2), (0, 2)], ids=str)
+def test_a_repeated_title_call_in_any_two_places_is_aux_once_and_trains_nothing(places):
+    asked = [TITLE, user("Generate a title for this conversation:"), ASK]
+    titles = [Exchange(f"t{n}", asked, message("assistant", said)) for n, said in enumerate(("Sum", "Adding two numbers"))]
+    first, second = places
+    got = turns([*OPENCODE[:first], titles[0], *OPENCODE[first:second], titles[1], *OPENCODE[second:]])
+    assert {turn.call.id: turn.label.label for turn in got} == {"t0": "discarded", "t1": "aux", "a1": "train", "a2": "train"}
+    assert audit([("opencode", got)]).agents[0].metrics()["turns/aux"] == 1
+    [row] = build_rows(got, rollout_id="r", agent="a", token_budget=None).rows
+    assert row.call_ids == ("a1", "a2")
+    assert row.n_trained == len(reply_ids(WRITE)) + len(reply_ids(DONE))
+
+
+@pytest.mark.parametrize("place", range(3))
+def test_a_side_call_with_tools_beside_an_agent_without(place):
+    """Tools say nothing about whose work a call is."""
+    side = Exchange("side", [TITLE, user("Which files matter: a.py, b.py?")], tool_call("choose", file="a.py"), TOOLS)
+    main = [Exchange("a1", MAIN, CODE), Exchange("a2", [*MAIN, CODE, user("The test failed: expected 3, got 4. Fix it.")], DONE)]
+    assert labels([*main[:place], side, *main[place:]]) == {"side": "aux", "a1": "train", "a2": "train"}
+
+
+def test_a_failed_edit_that_is_repeated_in_the_next_message_is_the_same_conversation():
+    failed = user(f"# 1 SEARCH/REPLACE block failed to match!\n{CODE['content']}\nFix the errors above.")
+    got = turns([Exchange("a1", aider(ASK), CODE), Exchange("a2", aider(ASK, CODE, failed), FIX)])
+    assert [(turn.label.label, turn.label.reason.partition(";")[0]) for turn in got] == [("train", "agent conversation")] * 2
+    assert len(build_rows(got, rollout_id="r", agent="a", token_budget=None).rows) == 1
 
 
 @pytest.mark.parametrize("system", [[], [SYSTEM]], ids=["no-system", "same-system"])
@@ -301,6 +329,17 @@ def test_of_two_equal_replies_the_delivered_one_is_kept():
     assert got == {"gone": "discarded", "a1": "train", "a2": "train"}
 
 
+def test_of_two_replies_before_a_compaction_the_one_that_was_summarised_is_kept():
+    summarise = message("system", "You are a context summarization agent.")
+    exchanges = [
+        Exchange("a1", MAIN, CODE),
+        Exchange("late", MAIN, message("assistant", "I cannot write files in this folder, sorry.")),
+        Exchange("s1", [summarise, ASK, CODE, user("Summarise.")], SUMMED),
+        Exchange("a2", [SYSTEM, user("What did we do so far?"), SUMMED, user("Continue.")], DONE),
+    ]
+    assert labels(exchanges) == {"a1": "train", "late": "discarded", "s1": "aux", "a2": "train"}
+
+
 def test_a_retry_at_the_end_keeps_the_last_delivered():
     got = labels([Exchange("r1", MAIN, CODE), Exchange("r2", MAIN, FIX), Exchange("r3", MAIN, DONE, (), {"delivered": False})])
     assert got == {"r1": "discarded", "r2": "train", "r3": "discarded"}
@@ -445,7 +484,9 @@ class TestPolicies:
         got = labels([*OPENCODE, *late, title], options=TurnsConfig(policy="last_turn"))
         assert got == {"a1": "context", "a2": "train", "s1": "context", "s2": "context", "title": "aux"}
 
-    def test_replies_cut_by_length(self):
-        cut = [Exchange("a1", MAIN, CODE, (), {"finish_reason": "length"})]
-        assert labels(cut) == {"a1": "train"}
-        assert labels(cut, options=TurnsConfig(truncated="context")) == {"a1": "context"}
+    @pytest.mark.parametrize("option", ["train", "context"])
+    def test_replies_cut_by_length_are_counted_either_way(self, option):
+        cut = turns([Exchange("a1", MAIN, CODE, (), {"finish_reason": "length"})], options=TurnsConfig(truncated=option))
+        assert [turn.label.label for turn in cut] == [option]
+        assert TurnsConfig().truncated == "train"
+        assert audit([("a", cut)]).agents[0].metrics()["turns/truncated"] == 1

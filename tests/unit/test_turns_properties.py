@@ -70,6 +70,20 @@ class Scene:
             self.ask(asked, message("assistant", f"Title {last}"), "aux" if last else "discarded")
         self.current, self.tools = conversation, kept
 
+    def late_retry(self, messages):
+        """Ask again what was answered, and drop the answer: the conversation goes on from the first."""
+        self.ask(messages, self.reply()[0], "discarded")
+
+    def branch(self, history):
+        """Fork a helper from the agent's own tokens; it takes two turns while the agent waits."""
+        history = [*history, message("user", f"Helper {next(self.numbers)}: look at one part and report.")]
+        for _ in range(2):
+            self.retries(history)
+            reply, _ = self.reply()
+            self.ask(history, reply, "train")
+            answer = message("tool" if reply.get("tool_calls") else "user", f"result {next(self.numbers)}")
+            history = [*history, reply, answer]
+
     def abandoned(self, history):
         """A reply that the agent drops to ask otherwise."""
         self.ask(history, self.reply()[0], "discarded")
@@ -88,7 +102,7 @@ class Scene:
     def converse(self, history, n_turns, *, rewrites):
         """Let an agent take turns."""
         said = 0
-        for _ in range(n_turns):
+        for last in [False] * (n_turns - 1) + [True]:
             if rewrites and said and self.chance("compaction"):
                 history, said = self.compact(history), 0
             if self.chance("side call"):
@@ -98,9 +112,13 @@ class Scene:
             self.retries(history)
             reply, kept = self.reply(thinking=rewrites, again=1000 if self.chance("repeats itself") else None)
             self.ask(history, reply, "train")
-            said += 1
+            asked, said = history, said + 1
             answer = message("tool" if reply.get("tool_calls") else "user", f"result {next(self.numbers)}")
             history = [*history, kept if rewrites and self.chance("thinking dropped") else reply, answer]
+            if not last and self.chance("late retry"):
+                self.late_retry(asked)
+            if not last and self.chance("branch"):
+                self.branch(history)
 
 
 @st.composite

@@ -69,7 +69,7 @@ def problem_of(prompt_ids: Sequence[int], sampled_ids: Sequence[int], logprobs: 
         return f"{len(sampled_ids)} sampled ids, {len(logprobs)} log-probabilities"
     for position, value in enumerate(logprobs):
         if not _is_finite(value) or value > _ABOVE_ONE:
-            return f"log-probability {position} of {len(logprobs)} is {value!r}"
+            return f"{len(sampled_ids)} sampled ids, {len(logprobs)} log-probabilities, of which number {position} is {value!r}"
     return None
 
 

@@ -19,7 +19,7 @@ from longrein.rollout.grading import Grader
 from longrein.rollout.session import SessionRunner
 from longrein.rollout.spec import RolloutSpec, SessionSpec
 from longrein.sandbox import choose, runtime_folder
-from longrein.turns import InvalidGuard
+from longrein.turns import InvalidGuard, within_budget
 
 if TYPE_CHECKING:
     from longrein.plugins import PluginHost
@@ -125,6 +125,8 @@ class Engine:
         if adapter.capabilities.needs_solution:
             solution = await asyncio.to_thread(self._grader.taskset(spec.task.ref).solution, spec.task.ref.task_id)
         session = await self._sessions.run(SessionSpec(spec.id, spec.agent, spec.task.public, spec.seed, solution))
+        if spec.phase == "train":  # the record shows the labels that the rows have
+            session = evolve(session, trajectory=within_budget(session.trajectory, self._config.train.token_budget))
         session, verdict = await self._grade(spec, session)
         actions = self._actions(spec.agent, session, findings)
         rollout = Rollout(
@@ -189,5 +191,4 @@ class Engine:
                 f"{share:.0%} of the last {WINDOW} rollouts could not be scored (limit {self._config.limits.unscorable_share:.0%}); "
                 f"the first was {self._first_reason}"
             )
-        if self._training:
-            self._invalid.check(rollout.trajectory)
+        self._invalid.check(rollout.trajectory)

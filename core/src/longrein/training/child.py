@@ -21,6 +21,8 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Self
 
+from attrs import evolve
+
 from longrein.capture.endpoint import PolicyEndpoint
 from longrein.config import Config, from_mapping
 from longrein.errors import ConfigError, LongreinError
@@ -128,6 +130,7 @@ class _Child:
         go = await self._control(lines, until="go")
         if go is None:
             return
+        config = evolve(config, train=evolve(config.train, token_budget=go["token_budget"]))
         endpoint = await self._endpoint(config, go)
         recorder = RunRecorder(Path(start["run_folder"]), exist_ok=True)
         async with self._engine(config, host, endpoint, recorder) as engine:

@@ -3,7 +3,7 @@
 from longrein.turns.audit import AgentAudit, Audit, AuditRow, InvalidGuard, audit
 from longrein.turns.history import Transition, history_findings, transitions
 from longrein.turns.label import label_calls
-from longrein.turns.rows import RowSet, build_rows
+from longrein.turns.rows import RowSet, build_rows, within_budget
 
 __all__ = [
     "AgentAudit",
@@ -17,4 +17,5 @@ __all__ = [
     "history_findings",
     "label_calls",
     "transitions",
+    "within_budget",
 ]

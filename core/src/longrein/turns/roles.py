@@ -54,6 +54,8 @@ class Roles:
         while found := self._more():
             self.why.update(found)
         self.summaries = {h.summary for h in self._handovers if h.after in self.why}
+        self.summarised = {source for call in links.calls if call.id in self.summaries for source in self._quotes.heard(call)}
+        """Calls whose replies a summary was made of: the agent's history went on with them."""
 
     def came_back(self, call: ModelCall) -> bool:
         """Return whether a tool result is mostly this reply."""

@@ -35,7 +35,7 @@ def build_rows(trajectory: Trajectory, *, rollout_id: str, agent: str, token_bud
     Returns:
         The rows, each with at least one trained token, in the order of their last calls, and the trajectory.
     """
-    relabelled = trajectory if token_budget is None else _within_budget(trajectory, token_budget)
+    relabelled = within_budget(trajectory, token_budget)
     trained = [turn for turn in relabelled if turn.label.label == "train" and turn.call.sampled_ids]
     extended = _extended(relabelled, trained)
     done: set[str] = set()
@@ -84,8 +84,10 @@ def _row(path: list[Turn], done: set[str], rollout_id: str, agent: str) -> Row:
     )
 
 
-def _within_budget(trajectory: Trajectory, token_budget: int) -> Trajectory:
-    """Discard the train turns that no row within the budget can hold."""
+def within_budget(trajectory: Trajectory, token_budget: int | None) -> Trajectory:
+    """Return the trajectory with the train turns discarded that no row within the budget (in tokens, or None) can hold."""
+    if token_budget is None:
+        return trajectory
     ends = _ends(trajectory)
     turns = []
     for turn in trajectory:

@@ -62,7 +62,7 @@ def _kept(call: ModelCall, same: list[ModelCall], links: Links, roles: Roles) ->
     """Return whether a delivered call is the one to keep among those that ask the same."""
     if len(same) == 1:
         return True
-    went_on = {_said(c, links) for c in same if links.used(c.id) or roles.came_back(c)}
+    went_on = {_said(c, links) for c in same if links.used(c.id) or roles.came_back(c) or c.id in roles.summarised}
     delivered = [c for c in same if c.delivered]
     if not any(_said(c, links) in went_on for c in delivered):
         return call is delivered[-1]
