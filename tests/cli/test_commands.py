@@ -51,6 +51,10 @@ def test_a_row_that_cannot_be_graded_is_rejected_with_exit_2(tmp_path: Path) -> 
         (("run", "--agent", "opencod", "--taskset", "practice"), ("unknown agent 'opencod'", "did you mean 'opencode'?")),
         (("run", "--agent", "nop", "--taskset", "practise"), ("unknown taskset 'practise'", "did you mean 'practice'?")),
         (("run", "--agent", "nop", "--taskset", "practice", "--set", "reward.name='binar'"), ("unknown reward 'binar'", "binary")),
+        (
+            ("run", "--agent", "nop", "--taskset", "practice", "--set", "verifiers.deepcodr={}"),
+            ("unknown verifier", "'deepcoder'? Install"),
+        ),
         (("run", "--agent", "nop", "--taskset", "practice", "--set", "limits.timeout=3"), ("'timeout'", "timeout_s")),
         (("run", "--taskset", "practice"), ("names no agent", "[agents.opencode]")),
         (("train",), ("--resume RUN", "examples/quickstart.toml")),
@@ -59,12 +63,24 @@ def test_a_row_that_cannot_be_graded_is_rejected_with_exit_2(tmp_path: Path) -> 
         (("agents", "install", "nop"), ("built in",)),
     ],
 )
-def test_bad_input_ends_with_exit_2_and_says_what_is_known(arguments: tuple[str, ...], parts: tuple[str, ...]) -> None:
+def test_bad_input_ends_with_exit_2_and_says_what_is_known(
+    arguments: tuple[str, ...], parts: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     done = longrein(*arguments, code=2)
+    assert not list(tmp_path.iterdir()), "a refused command leaves nothing behind"
     assert done.stdout == ""
     for part in parts:
         assert part in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_a_missing_agent_is_refused_with_the_command_that_installs_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("LONGREIN_CACHE", str(tmp_path / "cache"))
+    done = longrein("run", "--agent", "aider", "--taskset", "practice", code=2)
+    assert done.stderr.strip().splitlines() == ["longrein: agent aider 0.86.2 is missing: run `longrein agents install aider`"]
+    assert not list(tmp_path.iterdir())
 
 
 def test_listings_have_json_on_stdout() -> None:

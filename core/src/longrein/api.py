@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import evolve, frozen
 
-from longrein.config import Config
+from longrein.config import Config, PluginsConfig
 from longrein.errors import RunStopped
 from longrein.model import Rollout, Task, Verdict
 from longrein.plugins import PluginHost
+from longrein.rollout.check import check_names
 from longrein.rollout.policy import need_extra, open_policy
 from longrein.rollout.record import RunRecorder, new_run_folder
 from longrein.rollout.spec import RolloutSpec
@@ -61,6 +62,8 @@ def run(
     """
     need_extra("run", "openenv", "uvicorn", "httpx")
     host = host or PluginHost.load(config.plugins.use)
+    config = evolve(config, plugins=PluginsConfig(host.use))  # files by their whole path, as the record must name them
+    check_names(config, host)
     folder = new_run_folder(config)
     tasks = load_tasks(config.taskset, host)
     recorder = RunRecorder(folder)

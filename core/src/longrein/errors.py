@@ -45,9 +45,8 @@ class UnknownNameError(ConfigError, LookupError):
 
     def __init__(self, kind: str, name: str, known: Iterable[str], *, hint: str = "") -> None:
         self.kind, self.name, self.known = kind, name, tuple(sorted(known))
-        super().__init__(
-            f"unknown {kind} {name!r}; known: {', '.join(self.known) or 'none'}{nearest(name, self.known)}" + (f". {hint}" if hint else "")
-        )
+        text = f"unknown {kind} {name!r}; known: {', '.join(self.known) or 'none'}{nearest(name, self.known)}"
+        super().__init__(f"{text}{'' if text.endswith('?') else '.'} {hint}" if hint else text)
 
 
 class PluginError(LongreinError, RuntimeError):

@@ -270,10 +270,20 @@ def test_trl_fields_are_checked_by_name():
         trl_settings.check(config(trl={"epsilon_hihg": 0.28}))
     with pytest.raises(ConfigError, match=r"\[train.trl\] max_steps is longrein's: set \[train\] max_steps"):
         trl_settings.check(config(trl={"max_steps": 5}))
+    with pytest.raises(UnknownNameError, match="did you mean 'learning_rate'"):
+        trl_settings.check(config(trl={"learning_rat": 0.1}))
+    with pytest.raises(ConfigError, match=r"\[train.trl\] epsilon must be a number, got 'x'"):
+        trl_settings.check(config(trl={"epsilon": "x"}))
+
+
+def test_a_token_never_stands_in_a_config():
+    with pytest.raises(ConfigError, match="HF_TOKEN") as error:
+        trl_settings.check(config(trl={"hub_token": "hf_secret"}))
+    assert "hf_secret" not in str(error.value)
 
 
 def test_every_owned_field_exists():
-    assert set(trl_settings.OWNED) <= trl_settings.trl_fields()
+    assert set(trl_settings.OWNED) <= set(trl_settings.trl_fields())
 
 
 def test_no_staleness_is_refused():

@@ -203,6 +203,21 @@ def test_tasks_that_are_also_trained_on_are_refused(trains):
         trains("eval.taskset={name='numbers', options={first=2}}")
 
 
+@pytest.mark.parametrize(
+    ("item", "message"),
+    [
+        ("reward.name='binari'", "unknown reward 'binari'.*did you mean 'binary'"),
+        ("verifiers.deepcodr={}", "unknown verifier 'deepcodr'.*did you mean 'deepcoder'"),
+        ("train.trl={optim='adamm'}", "adamm is not a valid"),
+        ("train.trl={per_device_train_batch_size=5}", "rows_per_step 8 must be a multiple"),
+    ],
+)
+def test_what_cannot_be_had_is_refused_before_anything_is_written(trains, tmp_path, item, message):
+    with pytest.raises(ConfigError, match=message):
+        trains(item)
+    assert not (tmp_path / "run").exists()
+
+
 def test_ctrl_c_leaves_a_readable_folder_and_nothing_else(trains, tmp_path):
     def interrupt(line):
         if line.startswith("step 1/"):

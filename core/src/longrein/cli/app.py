@@ -113,7 +113,9 @@ def serve(
     from longrein import config as configs
     from longrein.cli.output import say
     from longrein.plugins import PluginHost
-    from longrein.rollout.policy import resolve_model
+    from longrein.rollout.policy import need_extra, resolve_model
+
+    need_extra("train", "torch", "transformers", "uvicorn")
     from longrein.serve.app import ServeOptions
     from longrein.serve.app import serve as serve_model
 

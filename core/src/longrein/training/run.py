@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING, Any
 from attrs import evolve, frozen
 
 from longrein.capture.endpoint import PolicyEndpoint
-from longrein.config import Config
+from longrein.config import Config, PluginsConfig
 from longrein.errors import ConfigError, MissingError
 from longrein.plugins import PluginHost
+from longrein.rollout.check import check_names
 from longrein.rollout.policy import endpoint_of, resolve_model
 from longrein.rollout.record import RunRecorder, new_run_folder
 from longrein.rollout.summary import Cell, summarize
@@ -66,13 +67,16 @@ def train(config: Config, *, host: PluginHost | None = None, resume: Path | None
     log = log or (lambda line: None)
     settings.check(config)
     host = host or PluginHost.load(config.plugins.use)
+    config = evolve(config, plugins=PluginsConfig(host.use))  # files by their whole path, for the child and for --resume
+    check_names(config, host)
+    rank, processes = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
     folder, checkpoint = _folder(config, resume)
+    settings.make_args(config, run_folder=folder, processes=processes)  # what TRL refuses is told before anything is started
     state = read(checkpoint) if checkpoint else TrainState()
     if state.step >= config.train.max_steps and (folder / "summary.json").exists():
         raise ConfigError(f"{folder} has made its {state.step} steps already; set a larger [train] max_steps to go on")
     # Trackers greet on standard output, which is for results.
     with _terminate_interrupts(), settings.no_bars(), redirect_stdout(sys.stderr), ExitStack() as stack:
-        rank, processes = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
         config, model, endpoint, parts = _prepare(config, host, folder, state, stack, main=rank == 0, resumed=resume is not None, log=log)
         trainer = _make_trainer(config, str(checkpoint or model), folder, parts, processes)
         trainer.model_version = state.version

@@ -55,6 +55,7 @@ OWNED: Mapping[str, str] = {
     "ignore_data_skip": "TRL fixes it",
     "accelerator_config": "TRL fixes it",
     "resume_from_checkpoint": "use --resume RUN",
+    "hub_token": "a config is written into the run folder; set HF_TOKEN in the environment",
 }
 NO_OP: Mapping[str, tuple[Any, ...]] = {"top_p": (1.0,), "top_k": (-1, 0), "min_p": (0.0,), "repetition_penalty": (1.0,)}
 FORWARD_TOKENS = 65_536
@@ -78,16 +79,18 @@ def check(config: Config) -> None:
         if name in OWNED:
             raise ConfigError(f"[train.trl] {name} is longrein's: {OWNED[name]}")
     known = trl_fields()
-    for name in config.train.trl:
-        if name not in known:
-            raise UnknownNameError("AsyncGRPOConfig field in [train.trl]", name, known - set(OWNED))
+    for name, value in config.train.trl.items():
+        if name not in known:  # the nearest may be an owned one: giving that says where it is set
+            raise UnknownNameError("AsyncGRPOConfig field in [train.trl]", name, known)
+        if type(known[name]) in (int, float) and type(value) not in (int, float):
+            raise ConfigError(f"[train.trl] {name} must be a number, got {value!r}")
 
 
-def trl_fields() -> set[str]:
-    """Return the names of all fields of AsyncGRPOConfig."""
+def trl_fields() -> dict[str, Any]:
+    """Return all fields of AsyncGRPOConfig with their defaults."""
     with quiet():
         from trl.experimental.async_grpo import AsyncGRPOConfig
-    return {field.name for field in dataclasses.fields(AsyncGRPOConfig)}
+    return {field.name: field.default for field in dataclasses.fields(AsyncGRPOConfig)}
 
 
 def make_args(config: Config, *, run_folder: Path, processes: int) -> AsyncGRPOConfig:

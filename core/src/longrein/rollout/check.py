@@ -1,0 +1,33 @@
+"""What a config names, checked before anything is spent or written."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from longrein import toolchain
+from longrein.config import Config
+
+if TYPE_CHECKING:
+    from longrein.plugins import PluginHost
+
+
+def check_names(config: Config, host: PluginHost) -> None:
+    """Refuse a config that the engine could not run.
+
+    Args:
+        config: the whole config.
+        host: the loaded plugins.
+
+    Raises:
+        ConfigError, PluginError: an unknown agent, reward, verifier or sandbox, or options that do not fit.
+        MissingError: the program of an agent is not installed.
+    """
+    for name, options in config.agents.items():
+        adapter = host.agent(name, options)
+        if adapter.toolchain:
+            toolchain.find(name, adapter.toolchain)
+    host.reward(config.reward.name, config.reward.options)
+    for name, options in config.verifiers.items():
+        host.verifier(name, options).close()
+    if config.sandbox.backend != "auto":
+        host.sandbox(config.sandbox.backend)
