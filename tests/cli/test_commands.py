@@ -100,9 +100,19 @@ def test_run_and_turns_without_a_model(tmp_path: Path) -> None:
     assert summary["agents"]["oracle"]["run"]["pass_rate"] == 1.0
     assert summary["agents"]["nop"]["run"]["pass_rate"] == 0.0
     assert f"wrote {out}" in done.stderr
+    verdicts = [json.loads(line)["verdict"] for line in (out / "rollouts.jsonl").read_text().splitlines()]
+    assert all(verdict["cases"] for verdict in verdicts)
+    assert '"expected"' not in json.dumps(verdicts), "hidden outputs are not recorded"
     assert json.loads(longrein("turns", out, "--json").stdout)["agents"][0]["unlabelled"] == 0
     again = longrein("run", "--agent", "nop", "--taskset", "practice", "--out", out, code=2)
     assert "holds a run already" in again.stderr
+
+
+def test_a_summary_without_evaluations_shows_the_outcomes(capsys: pytest.CaptureFixture[str]) -> None:
+    from longrein.cli.output import show_summary
+
+    show_summary({"agents": {"aider": {"outcomes": {"completed": 7}}}})
+    assert "completed 7" in capsys.readouterr().out
 
 
 def test_examples_are_configs_that_load() -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from longrein.config import from_mapping
+from longrein.config import from_mapping, load
 from longrein.errors import ConfigError, RunStopped
 from longrein.plugins import PluginHost
 from longrein.serve.process import ControlClient, ServerProcess
@@ -111,6 +111,7 @@ def test_three_steps_with_evaluations(trains, model):
 
     said = []
     folder = trains(*EVAL, log=said.append)
+    assert load(folder / "config.toml").plugins.use == (str(folder.parent / "numbers.py"),), "--resume finds the file again"
     metrics = steps(folder)
     assert [(m["step"], m["version"]) for m in metrics] == [(1, 2), (2, 3), (3, 4)]
     for m in metrics:

@@ -81,6 +81,8 @@ def show_summary(summary: Mapping[str, Any]) -> None:
     rows = []
     for agent, sides in summary["agents"].items():
         outcomes = ", ".join(f"{kind} {count}" for kind, count in sides["outcomes"].items())
+        if not {"run", "before"} & set(sides):  # trained without [eval]
+            rows.append((agent, "train", "-", "-", "", "", outcomes))
         for side in ("run", "before", "after"):
             if side in sides:
                 cell = sides[side]

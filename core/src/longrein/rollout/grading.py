@@ -10,6 +10,8 @@ from pathlib import Path, PurePosixPath
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from attrs import evolve
+
 from longrein.errors import LongreinError
 from longrein.model import Finding, TaskRef, Verdict
 from longrein.plugins.guard import BadAnswer, ask_async, describe
@@ -46,7 +48,9 @@ class Grader:
             hidden = await asyncio.to_thread(self.taskset(ref).hidden, ref.task_id)
         except Exception as error:  # a task set is plugin code
             return Verdict.unscorable(f"task set {ref.taskset!r}: {describe(error)}")
-        return await self.grade_hidden(hidden, verifier, workspace)
+        verdict = await self.grade_hidden(hidden, verifier, workspace)
+        # Expected outputs are hidden data: rollouts and their records never hold them (`longrein grade` shows them).
+        return evolve(verdict, cases=tuple(evolve(case, expected="") for case in verdict.cases))
 
     async def grade_hidden(self, hidden: Any, verifier: str, workspace: Mapping[str, bytes]) -> Verdict:
         """Return the verdict against hidden data that is at hand."""
