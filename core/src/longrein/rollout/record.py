@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import platform
@@ -130,8 +131,12 @@ def config_toml(config: Config) -> str:
 
 
 def new_run_folder(config: Config) -> Path:
-    """Return the run folder that the config names, or runs/<time>-<name>."""
-    return config.run.out or Path("runs") / f"{time.strftime('%Y%m%d-%H%M%S')}-{config.run.name}"
+    """Return the run folder that the config names, or runs/<time>-<name>, numbered when another run began in the same second."""
+    if config.run.out is not None:
+        return config.run.out
+    folder = Path("runs") / f"{time.strftime('%Y%m%d-%H%M%S')}-{config.run.name}"
+    others = (folder.with_name(f"{folder.name}-{number}") for number in itertools.count(2))
+    return folder if not folder.exists() else next(path for path in others if not path.exists())
 
 
 def _without_none(value: Any) -> Any:
