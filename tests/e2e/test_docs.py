@@ -56,6 +56,33 @@ def test_the_worked_adapter_solves_a_task(tmp_path: Path) -> None:
     assert [rollout.verdict.status for rollout in result.rollouts] == ["passed"]
 
 
+@pytest.mark.usefixtures("nothing_left")
+def test_the_worked_verifier_grades_the_oracle_and_nop(tmp_path: Path) -> None:
+    (tmp_path / "sums.py").write_text(blocks("docs/write-a-verifier.md", "python")[0])
+    (tmp_path / "solve.py").write_text(SOLVER)
+    host = PluginHost.load(("./sums.py", "./solve.py"), folder=tmp_path)
+    agents: dict[str, Any] = {"solve": {}, "nop": {}}
+    result = api.run(from_mapping({"taskset": "sums", "agents": agents, "run": {"out": str(tmp_path / "run")}}), host=host)
+    assert {rollout.agent: rollout.verdict.status for rollout in result.rollouts} == {"solve": "passed", "nop": "failed"}
+
+
+SOLVER = """
+import longrein
+from longrein.agent import AgentAdapter, Capabilities, LaunchPlan
+
+class Solve(AgentAdapter):
+    name = "solve"
+    capabilities = Capabilities(calls_model=False)
+
+    def launch(self, session):
+        return LaunchPlan(["true"], files={"solution.py": "print(sum(map(int, input().split())))"})
+
+@longrein.hookimpl
+def longrein_agents():
+    return [Solve]
+"""
+
+
 def test_commands_in_the_readme_exist() -> None:
     import typer
 

@@ -77,9 +77,12 @@ def interval(values: Sequence[float] | None) -> str:
 
 
 def show_summary(summary: Mapping[str, Any]) -> None:
-    """Print the pass rates of a summary, a row for each agent and side."""
+    """Print the pass rates of a summary, a row for each agent and side, and for all agents together."""
     rows = []
-    for agent, sides in summary["agents"].items():
+    parts = dict(summary["agents"])
+    if "pooled" in summary:
+        parts["pooled"] = {**summary["pooled"], "outcomes": {}}
+    for agent, sides in parts.items():
         outcomes = ", ".join(f"{kind} {count}" for kind, count in sides["outcomes"].items())
         if not {"run", "before"} & set(sides):  # trained without [eval]
             rows.append((agent, "train", "-", "-", "", "", outcomes))
@@ -90,8 +93,6 @@ def show_summary(summary: Mapping[str, Any]) -> None:
                 agent, outcomes = "", ""
         if "change" in sides:
             rows.append(("", "change", *_change(sides["change"])))
-    if "pooled" in summary:
-        rows.append(("pooled", "change", *_change(summary["pooled"]["change"])))
     show_table(("agent", "side", "pass rate", "95 % interval", "n", "unscorable", "outcomes"), rows)
 
 
