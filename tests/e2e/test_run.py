@@ -137,11 +137,9 @@ def test_interrupt_leaves_a_readable_folder_and_no_process(toy_config: MakeConfi
         code = "open('solution.py','w').write(ask('go'))"
         config = toy_config({"program": {"code": code}}, server.endpoint.url, "limits.sessions=1")
         (tmp_path / "c.toml").write_text(config_toml(config))
-        child = subprocess.Popen(
-            [sys.executable, "-m", "longrein", "run", str(tmp_path / "c.toml"), "--samples", "3"],
-            stderr=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-        )
+        # A job in the background ignores SIGINT, and so would its children: `env` gives them the default back.
+        command = ["env", "--default-signal=INT", sys.executable, "-m", "longrein", "run", str(tmp_path / "c.toml"), "--samples", "3"]
+        child = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE)
         assert asked.wait(60)
         os.kill(child.pid, signal.SIGINT)
         _, stderr = child.communicate(timeout=30)
