@@ -65,7 +65,7 @@ def test_a_program_imports_its_own_module_before_a_standard_one(grade: Grade, na
         "__import__('os').chmod('.', 0)",
         "__import__('os').chmod('..', 0)",
         "import os; os.rename(os.getcwd(), os.getcwd() + 'x')",
-        "open('/tmp/seen', 'w')",
+        "open(os.environ['TMPDIR'] + '/seen', 'w')",
         "open('/dev/shm/seen', 'w')",
         "open('solution.py', 'w').write('print(1)')",
         "import mmap; f = open('data.txt', 'r+b'); m = mmap.mmap(f.fileno(), 0); m[:4] = b'evil'",
@@ -76,7 +76,7 @@ def test_each_case_sees_a_fresh_workspace(grade: Grade, mess: str) -> None:
     program = f"""
 import os, stat
 here = sorted(os.listdir('.'))
-state = [here, stat.S_IMODE(os.stat('.').st_mode) & 0o700, open('data.txt').read(), os.listdir('/tmp'), os.listdir('/dev/shm')]
+state = [here, stat.S_IMODE(os.stat('.').st_mode) & 0o700, open('data.txt').read(), os.listdir(os.environ['TMPDIR']), os.listdir('/dev/shm')]
 print(state == [['data.txt', 'solution.py'], 0o700, 'data', [], []] and open('solution.py').readline() == '\\n')
 {mess}
 """
