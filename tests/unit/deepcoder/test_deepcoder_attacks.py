@@ -76,7 +76,8 @@ def test_each_case_sees_a_fresh_workspace(grade: Grade, mess: str) -> None:
     program = f"""
 import os, stat
 here = sorted(os.listdir('.'))
-state = [here, stat.S_IMODE(os.stat('.').st_mode) & 0o700, open('data.txt').read(), os.listdir(os.environ['TMPDIR']), os.listdir('/dev/shm')]
+scratch = [os.listdir(os.environ['TMPDIR']), os.listdir('/dev/shm')]
+state = [here, stat.S_IMODE(os.stat('.').st_mode) & 0o700, open('data.txt').read(), *scratch]
 print(state == [['data.txt', 'solution.py'], 0o700, 'data', [], []] and open('solution.py').readline() == '\\n')
 {mess}
 """
