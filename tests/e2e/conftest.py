@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from longrein.config import Config, from_mapping
@@ -42,21 +42,12 @@ def nothing_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pa
     folder = Path(tempfile.mkdtemp(prefix="t-", dir="/tmp"))
     monkeypatch.setenv("TMPDIR", str(folder))
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
-    before = set(_children(os.getpid()))
+    before = set(psutil.Process().children(recursive=True))
     yield folder
     # torchinductor_*: torch's own cache of compiled code, made by the trainer's import
-    left = [path.name for path in folder.iterdir() if not path.name.startswith("torchinductor_")] + [
+    left: list[object] = [path.name for path in folder.iterdir() if not path.name.startswith("torchinductor_")]
+    left += set(psutil.Process().children(recursive=True)) - before
         f"process {child}" for child in set(_children(os.getpid())) - before
     ]
     shutil.rmtree(folder)
     assert not left, f"left behind: {left}"
-
-
-def _children(pid: int) -> Iterator[tuple[int, str]]:
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        for child in map(int, (task / "children").read_text().split()):
-            try:
-                yield child, Path(f"/proc/{child}/cmdline").read_text().replace("\0", " ")[:120]
-            except OSError:
-                continue
-            yield from _children(child)
