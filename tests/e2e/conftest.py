@@ -46,8 +46,6 @@ def nothing_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pa
     yield folder
     # torchinductor_*: torch's own cache of compiled code, made by the trainer's import
     left: list[object] = [path.name for path in folder.iterdir() if not path.name.startswith("torchinductor_")]
-    left += set(psutil.Process().children(recursive=True)) - before
-        f"process {child}" for child in set(_children(os.getpid())) - before
-    ]
+    left += list(set(psutil.Process().children(recursive=True)) - before)
     shutil.rmtree(folder)
     assert not left, f"left behind: {left}"
