@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from scipy import stats
 
+from longrein.model import Outcome, Rollout, SessionResult, Trajectory, Verdict
 from longrein.rollout.summary import Cell, difference, summarize, wilson
 
 
@@ -54,3 +55,11 @@ def test_summary_has_both_sides_for_each_agent_and_counts_outcomes_of_training_t
     assert summary["agents"]["aider"]["after"]["pass_rate"] == 1.0
     assert summary["agents"]["aider"]["outcomes"] == {"completed": 2, "llm_error": 1}
     assert summary["pooled"]["change"]["difference"] == 0.5
+
+
+@pytest.mark.parametrize(
+    ("verdict", "passed"), [(Verdict("passed", 1.0), True), (Verdict("failed", 0.5), False), (Verdict.unscorable("x"), None)]
+)
+def test_a_rollout_that_could_not_be_scored_neither_passed_nor_failed(verdict: Verdict, passed: bool | None) -> None:
+    session = SessionResult("s", "aider", Outcome("completed"), Trajectory())
+    assert Cell.of(Rollout("g.0", "g", "aider", "practice", "t", "d", 0, 1, session, verdict)).passed is passed
