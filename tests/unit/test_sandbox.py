@@ -259,3 +259,9 @@ def eventually(condition: Callable[[], bool]) -> None:
     while not condition():
         assert time.monotonic() < deadline, "did not happen in 20 s"
         time.sleep(0.02)
+
+
+def test_a_process_that_was_started_on_the_folder_goes_with_it() -> None:
+    with runtime_folder() as folder:
+        hung = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)", str(folder)])
+    assert hung.wait(timeout=20) == -signal.SIGKILL

@@ -9,8 +9,16 @@ from contextlib import contextmanager
 from pathlib import Path
 
 JANITOR = """trap '' INT TERM HUP; cat >/dev/null
+for line in /proc/[0-9]*/cmdline; do
+pid=${line#/proc/}; pid=${pid%/cmdline}
+[ "$pid" = $$ ] || { grep -qaF -- "$1" "$line" && kill -KILL "$pid"; }
+done 2>/dev/null
 for i in 1 2 3 4 5 6 7 8; do chmod -R u+rwX -- "$1"; rm -rf -- "$1" && break; sleep 0.2; done 2>/dev/null"""
-"""Waits for the end of its input, which comes when the engine ends or is killed. Sessions may still be dying: it tries more than once."""
+"""Waits for the end of its input, which comes when the engine ends or is killed.
+
+Then it kills what was started on the folder: bubblewrap whose engine is killed in its first millisecond, before it
+asked to die with it, would wait for ever (seen). Sessions may still be dying, so it removes the folder more than once.
+"""
 
 
 @contextmanager
