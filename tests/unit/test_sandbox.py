@@ -261,7 +261,13 @@ def eventually(condition: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
-def test_a_process_that_was_started_on_the_folder_goes_with_it() -> None:
+def test_a_process_that_was_started_on_a_session_folder_goes_with_it_and_the_policy_server_ends_by_itself() -> None:
+    def started_on(path: Path) -> subprocess.Popen[bytes]:
+        return subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)", str(path)])
+
     with runtime_folder() as folder:
-        hung = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)", str(folder)])
+        hung, server = started_on(folder / "s0" / "work"), started_on(folder / "policy.sock")
     assert hung.wait(timeout=20) == -signal.SIGKILL
+    assert server.poll() is None
+    server.kill()
+    server.wait()

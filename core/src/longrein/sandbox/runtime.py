@@ -11,13 +11,14 @@ from pathlib import Path
 JANITOR = """trap '' INT TERM HUP; cat >/dev/null
 for line in /proc/[0-9]*/cmdline; do
 pid=${line#/proc/}; pid=${pid%/cmdline}
-[ "$pid" = $$ ] || { grep -qaF -- "$1" "$line" && kill -KILL "$pid"; }
+[ "$pid" = $$ ] || { grep -qaF -- "$1/s" "$line" && kill -KILL "$pid"; }
 done 2>/dev/null
 for i in 1 2 3 4 5 6 7 8; do chmod -R u+rwX -- "$1"; rm -rf -- "$1" && break; sleep 0.2; done 2>/dev/null"""
 """Waits for the end of its input, which comes when the engine ends or is killed.
 
-Then it kills what was started on the folder: bubblewrap whose engine is killed in its first millisecond, before it
-asked to die with it, would wait for ever (seen). Sessions may still be dying, so it removes the folder more than once.
+Then it kills what was started on a session's folder (they begin with s): bubblewrap whose engine is killed in its first
+millisecond, before it asked to die with it, would wait for ever (seen). The policy server is left to end by itself, for
+it has weights in shared memory to remove. Sessions may still be dying, so the folder is removed more than once.
 """
 
 
