@@ -1,7 +1,8 @@
 # Everything runs from a clean clone: set-up makes .venv and installs the agents' pinned programs.
-# PIP_ARGS goes to pip (for example an index with CPU builds of PyTorch); PYTHON chooses the interpreter.
+# PIP_ARGS goes to pip (for example an index with CPU builds of PyTorch); PYTHON chooses the interpreter; JOBS is the number of test processes.
 PYTHON ?= $(shell for p in python3.11 python3.12 python3; do $$p -c 'import sys; sys.exit(sys.version_info[:2] not in [(3,11),(3,12)])' 2>/dev/null && echo $$p && break; done)
 PIP_ARGS ?=
+JOBS ?= 2
 READY := .venv/.ready
 DISTRIBUTIONS := -e 'core[train,dev]' -e adapters/opencode -e adapters/aider -e verifiers/deepcoder
 
@@ -22,7 +23,7 @@ quickstart: set-up  ## train one small policy through opencode and Aider, on thi
 	.venv/bin/longrein train examples/quickstart.toml
 
 test: set-up  ## run the tests
-	.venv/bin/python -m pytest -m "not more"
+	.venv/bin/python -m pytest -m "not more" -n $(JOBS) --dist loadfile
 
 test-more: set-up  ## run the longer tests
 	.venv/bin/python -m pytest -m more --timeout 1800
