@@ -2,8 +2,7 @@
 
 import pytest
 
-from longrein.config import TurnsConfig
-from longrein.model import PublicTask, TurnLabel
+from longrein.model import PublicTask
 from longrein.testing.exchanges import Exchange, capture, message, reply_ids, tool_call
 from longrein.turns import audit, build_rows, label_calls
 
@@ -396,97 +395,5 @@ def test_text_that_the_agent_made_up_changes_nothing():
     assert labels([Exchange("a1", main, CODE), Exchange("a2", [*main, CODE, user("Fix it.")], DONE)]) == {"a1": "train", "a2": "train"}
 
 
-def test_calls_without_token_ids_are_labelled_by_their_messages():
-    title = Exchange("title", [TITLE, ASK], message("assistant", "Sum of two integers"))
-    trace = capture([title, *OPENCODE])
-    bare = [
-        type(call)(
-            **{
-                **{f: getattr(call, f) for f in call.__slots__ if f != "__weakref__"},
-                "context_ids": (),
-                "sampled_ids": (),
-                "logprobs": (),
-                "prompt_len": 0,
-                "parent_id": None,
-            }
-        )
-        for call in trace.calls
-    ]
-    got = {turn.call.id: turn.label.label for turn in label_calls(bare, {}, task=TASK)}
-    assert got == {"title": "aux", "a1": "train", "a2": "train"}
-
-
 def test_a_session_without_calls():
     assert len(label_calls([], {}, task=TASK)) == 0
-
-
-class TestDecisions:
-    """Capture first, then structure, then adapter and plugins, then policy."""
-
-    def test_nobody_overrules_capture(self):
-        asked = []
-
-        def decide(turn, trajectory, proposal):
-            asked.append(turn.call.id)
-            return TurnLabel("train", "mine"), "plugin"
-
-        broken = Exchange("bad", [*MAIN, WRITE, tool("?")], DONE, TOOLS, {"problem": "6 sampled ids, but usage.completion_tokens is 30"})
-        dead = Exchange("dead", [*MAIN, WRITE, tool("!")], DONE, TOOLS, {"error": "HTTP 500"})
-        result = turns([*OPENCODE, broken, dead], decide=decide)
-        assert asked == ["a1", "a2"]
-        assert (result.turn("bad").label, result.turn("bad").decided_by) == (
-            TurnLabel("invalid", "6 sampled ids, but usage.completion_tokens is 30"),
-            "capture",
-        )
-        assert result.turn("dead").label.label == "discarded"
-        assert result.turn("a1").decided_by == "plugin"
-
-    def test_deciders_see_the_whole_proposal_and_their_answer_is_recorded(self):
-        def decide(turn, trajectory, proposal):
-            assert trajectory.turn(turn.call.id).label is proposal is turn.label
-            return (TurnLabel("aux", "a check"), "agent:x") if turn.call.id == "a2" else (proposal, "structure")
-
-        result = turns(OPENCODE, decide=decide)
-        assert [(t.label.label, t.decided_by) for t in result] == [("train", "structure"), ("aux", "agent:x")]
-
-
-class TestPolicies:
-    """The second step only turns train into context."""
-
-    def test_actions_only_with_tools(self):
-        result = turns(OPENCODE, options=TurnsConfig(policy="actions_only"))
-        assert [(t.label.label, t.decided_by) for t in result] == [("train", "structure"), ("context", "policy")]
-
-    @pytest.mark.parametrize(
-        ("reply", "label"),
-        [
-            ("Here it is:\n```python\nprint(1)\n```", "train"),
-            ("solution.py\n<<<<<<< SEARCH\n=======\nprint(1)\n>>>>>>> REPLACE", "train"),
-            ("*** Begin Patch\n*** End Patch", "train"),
-            ("<write_file path='solution.py'>print(1)</write_file>", "train"),
-            ("<think>```x```</think>Use sum(), which adds; a < b holds.", "context"),
-            ("I would use `sum` here.", "context"),
-        ],
-    )
-    def test_actions_only_without_tools(self, reply, label):
-        assert labels([Exchange("a1", MAIN, message("assistant", reply))], options=TurnsConfig(policy="actions_only")) == {"a1": label}
-
-    def test_actions_only_follows_what_an_adapter_knows(self):
-        def decide(turn, trajectory, proposal):
-            return TurnLabel("train", "an edit", acts=turn.call.id == "a2"), "agent:x"
-
-        assert [t.label.label for t in turns(OPENCODE, decide=decide, options=TurnsConfig(policy="actions_only"))] == ["context", "train"]
-
-    def test_last_turn_is_that_of_the_main_conversation(self):
-        title = Exchange("title", [TITLE, ASK], message("assistant", "Sum of two integers"))
-        sub = [message("system", "You are a searcher."), user("print(sum(map(int, input().split())))")]
-        late = [Exchange("s1", sub, WRITE), Exchange("s2", [*sub, WRITE, tool("written")], message("assistant", "Found nothing else."))]
-        got = labels([*OPENCODE, *late, title], options=TurnsConfig(policy="last_turn"))
-        assert got == {"a1": "context", "a2": "train", "s1": "context", "s2": "context", "title": "aux"}
-
-    @pytest.mark.parametrize("option", ["train", "context"])
-    def test_replies_cut_by_length_are_counted_either_way(self, option):
-        cut = turns([Exchange("a1", MAIN, CODE, (), {"finish_reason": "length"})], options=TurnsConfig(truncated=option))
-        assert [turn.label.label for turn in cut] == [option]
-        assert TurnsConfig().truncated == "train"
-        assert audit([("a", cut)]).agents[0].metrics()["turns/truncated"] == 1
