@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -26,7 +27,7 @@ def make_task(folder: Path, *, verify: str = "", toml: str = "") -> Path:
 def grade(task: Path, workspace: Path) -> tuple[str, float | None, str]:
     tasks = FolderTasks(FolderOptions(task))
     (only,) = tasks.tasks()
-    verdict = FolderVerifier().grade(tasks.hidden(only.id), workspace)
+    verdict = asyncio.run(FolderVerifier().grade(tasks.hidden(only.id), workspace))
     return verdict.status, verdict.score, verdict.reason
 
 
@@ -84,7 +85,7 @@ def test_endless_command_fails_and_is_ended(tmp_path: Path, workspace: Path) -> 
     task = make_task(tmp_path / "answer", toml='verify = "sleep 600 & sleep 600"\ntimeout_s = 0.3\n')
     status, score, reason = grade(task, workspace)
     assert (status, score) == ("failed", 0.0)
-    assert "0.3 s" in reason
+    assert "within its time" in reason
 
 
 def test_python_of_the_grader_is_on_the_path(tmp_path: Path, workspace: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Awaitable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -44,6 +44,14 @@ class TaskSet(ABC):
         """Return path to text of a known right solution, or None when there is none."""
         return None
 
+    def all_cases(self, task_id: str) -> Any:
+        """Return `hidden` with every case of the task, also those that agents are shown; for checks of the task itself.
+
+        Raises:
+            TaskError: there is no such task.
+        """
+        return self.hidden(task_id)
+
     def row(self, row: Mapping[str, Any]) -> tuple[str, Any]:
         """Return the verifier's name and the hidden data with *all* cases of one raw row of the data set.
 
@@ -63,7 +71,7 @@ class Verifier(ABC):
         self.options = self.Options() if options is None else options
 
     @abstractmethod
-    def grade(self, hidden: Any, workspace: Path) -> Verdict:
+    def grade(self, hidden: Any, workspace: Path) -> Verdict | Awaitable[Verdict]:
         """Return the verdict on `workspace`, a private copy that may be changed and is deleted afterwards.
 
         May be a coroutine function; a plain function runs in a thread. Trouble of the grader's own is

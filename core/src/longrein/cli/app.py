@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 import longrein
-from longrein.cli import agents, inspect, tasks
+from longrein.cli import agents, grading, inspect, tasks
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None, help=longrein.__doc__)
 app.add_typer(agents.app, name="agents")
@@ -17,6 +17,8 @@ app.command("doctor")(inspect.doctor)
 app.command("plugins")(inspect.plugins)
 app.command("turns")(inspect.turns)
 app.command("grade")(tasks.grade)
+app.command("gold")(grading.gold)
+app.command("regrade")(grading.regrade)
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
 Sets = Annotated[list[str] | None, typer.Option("--set", help="Override a config key: a.b=value.")]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,6 +12,8 @@ import typer
 
 app = typer.Typer(no_args_is_help=True, help="Look at task sets.")
 Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
+SHOWN = 20
+"""Ids of rejected rows in a table."""
 
 
 @app.command("list")
@@ -43,13 +46,18 @@ def show(
     flags = [f"taskset.name={name!r}", *(f"taskset.options.{item}" for item in sets or ())]
     section = configs.from_mapping({"agents": {"nop": {}}}, flags).taskset
     taskset = open_taskset(section, PluginHost.load())
-    tasks = list(itertools.islice(taskset.tasks(), None if rejected else limit))
+    if taskset.training_refused:
+        say(f"cannot be trained on: {taskset.training_refused}", style="yellow")
     if rejected:
+        n_tasks = sum(1 for _ in taskset.tasks())  # not kept: a data set may be larger than memory
         if as_json:
             show_json(taskset.rejected)
         else:
-            show_table(("reason", "rows", "ids"), [(why, len(ids), ", ".join(ids[:20])) for why, ids in taskset.rejected.items()])
-    elif as_json:
+            show_table(("reason", "rows", "ids"), [(why, len(ids), _some(ids)) for why, ids in taskset.rejected.items()])
+        say(f"{n_tasks} tasks, {sum(map(len, taskset.rejected.values()))} rejected; next: longrein gold {name}")
+        return
+    tasks = list(itertools.islice(taskset.tasks(), limit))
+    if as_json:
         show_json([{"id": t.id, "digest": t.digest, "verifier": t.verifier, "public": t.public, "metadata": t.metadata} for t in tasks])
     else:
         show_table(
@@ -90,6 +98,11 @@ def grade(
     else:
         show_table(("case", "status", "detail"), [(i, case.status, case.detail) for i, case in enumerate(verdict.cases)])
         say(f"{verdict.status}, score {verdict.score}: {verdict.reason or 'no remark'}")
+
+
+def _some(ids: Sequence[str]) -> str:
+    more = f" and {len(ids) - SHOWN} more (--json lists all)" if len(ids) > SHOWN else ""
+    return ", ".join(ids[:SHOWN]) + more
 
 
 def _read_row(path: Path) -> dict[str, Any]:

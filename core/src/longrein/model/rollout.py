@@ -38,6 +38,8 @@ class Outcome:
     reason: str = ""
     acted: bool = True
     """False when the model gave no reply: such a session is never graded, whatever its kind."""
+    ended: OutcomeKind | None = None
+    """For `verifier_error`: how the session itself had ended."""
 
     @property
     def graded(self) -> bool:

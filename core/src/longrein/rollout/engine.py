@@ -157,7 +157,8 @@ class Engine:
             return session, Verdict.unscorable(f"{session.outcome.kind}: {session.outcome.reason}")
         verdict = await self._grader.grade(spec.task.ref, spec.task.verifier, session.workspace)
         if verdict.status == "unscorable":
-            session = evolve(session, outcome=Outcome("verifier_error", verdict.reason, acted=session.outcome.acted))
+            ended = session.outcome
+            session = evolve(session, outcome=Outcome("verifier_error", verdict.reason, acted=ended.acted, ended=ended.kind))
         return session, verdict
 
     def _actions(self, agent: str, session: SessionResult, findings: list[Finding]) -> tuple[Action, ...]:

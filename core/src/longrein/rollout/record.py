@@ -97,13 +97,13 @@ def read_rollouts(folder: Path, *, workspaces: bool = False) -> Iterator[Rollout
     """Yield the rollouts of a run folder in the order they finished; a torn last line is left out.
 
     Args:
-        folder: a run folder.
+        folder: a run folder, or a file of rollouts that `regrade` wrote there.
         workspaces: True to load the final workspaces too.
 
     Raises:
         RecordError: the folder holds no run, or a line is damaged.
     """
-    path = folder / "rollouts.jsonl"
+    path = folder if folder.is_file() else folder / "rollouts.jsonl"
     if not path.is_file():
         raise RecordError(f"{folder} holds no run: there is no rollouts.jsonl")
     with path.open("rb") as file:
@@ -115,7 +115,7 @@ def read_rollouts(folder: Path, *, workspaces: bool = False) -> Iterator[Rollout
             except (json.JSONDecodeError, UnicodeDecodeError) as error:
                 raise RecordError(f"{path} line {number} is damaged: {error}") from error
             if workspaces:
-                rollout = evolve(rollout, session=evolve(rollout.session, workspace=read_workspace(folder, rollout.id)))
+                rollout = evolve(rollout, session=evolve(rollout.session, workspace=read_workspace(path.parent, rollout.id)))
             yield rollout
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,9 @@ from longrein.model import Task
 if TYPE_CHECKING:
     from longrein.plugins import PluginHost
     from longrein.verifier import TaskSet
+
+COMMENT = re.compile(r"(^|\s)#.*")
+"""In a list of excluded tasks; an id may hold a # of its own."""
 
 
 def open_taskset(config: TasksetConfig, host: PluginHost) -> TaskSet:
@@ -47,6 +51,7 @@ def _excluded(path: Path | None) -> set[str]:
     if path is None:
         return set()
     try:
-        return {line.strip() for line in path.read_text(encoding="utf-8").splitlines() if line.strip()}
+        lines = [COMMENT.sub("", line).strip() for line in path.read_text(encoding="utf-8", errors="replace").splitlines()]
     except OSError as error:
         raise ConfigError(f"cannot read the list of excluded tasks {path}: {error.strerror}") from error
+    return {line for line in lines if line}

@@ -57,7 +57,13 @@ class Tree:
 
 
 async def start_tree(
-    argv: Sequence[str], init: Mapping[str, Any], *, env: Mapping[str, str], limits: SandboxLimits, kill_head: bool
+    argv: Sequence[str],
+    init: Mapping[str, Any],
+    *,
+    env: Mapping[str, str],
+    limits: SandboxLimits,
+    kill_head: bool,
+    pass_fds: Sequence[int] = (),
 ) -> Tree:
     """Start `argv` + [init.py's plan] and wait until the agent runs.
 
@@ -67,6 +73,7 @@ async def start_tree(
         env: the whole environment.
         limits: limits of the session.
         kill_head: see `Tree`.
+        pass_fds: descriptors that the tree inherits.
 
     Raises:
         SandboxError: the tree could not be started; carries what it said.
@@ -78,7 +85,7 @@ async def start_tree(
             *argv,
             plan,
             env=env,
-            pass_fds=(write_end,),
+            pass_fds=(write_end, *pass_fds),
             cwd="/",
             start_new_session=True,
             stdin=asyncio.subprocess.PIPE,

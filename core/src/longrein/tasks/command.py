@@ -1,11 +1,10 @@
-"""Run a verify command on a copy of a workspace; it may execute code that an agent wrote."""
+"""Run a command on a copy of a workspace, in a sandbox; it may execute code that an agent wrote."""
 
 from __future__ import annotations
 
-import contextlib
+import asyncio
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -15,9 +14,16 @@ from pathlib import Path
 
 from attrs import frozen
 
-OUTPUT_KB = 16
+from longrein.errors import SandboxError
+from longrein.model import Verdict
+from longrein.sandbox.bwrap import interpreter
+from longrein.sandbox.folders import remove
+from longrein.sandbox.limits import SandboxLimits
+from longrein.sandbox.process import INIT, Tree, start_tree
+
 COULD_NOT_GRADE = 77
-"""Exit code by which a verify command says that it could not do its job (as in automake)."""
+"""Exit code by which a command says that it could not do its job (as in automake)."""
+LIMITS = SandboxLimits(output_kb=16)
 
 
 @frozen
@@ -34,52 +40,108 @@ class CommandResult:
     trouble: str = ""
     """Why nothing can be said about the workspace; empty when something can."""
 
+    def verdict(self) -> Verdict:
+        """Return the verdict: exit 0 passed, 77 could not grade, anything else failed; a written score counts instead of 1 or 0."""
+        details = {"exit_code": self.exit_code, "output": self.output, "isolation": self.isolation}
+        if self.trouble:
+            return Verdict.unscorable(self.trouble, **details)
+        if self.exit_code is None:
+            return Verdict("failed", 0.0, "the command did not end within its time", details=details)
+        passed = self.exit_code == 0
+        score = float(passed) if self.score is None else self.score
+        return Verdict("passed" if passed else "failed", score, f"the command ended with exit code {self.exit_code}", details=details)
 
-def run_command(command: str, workspace: Path, *, hidden: Path | None, timeout_s: float) -> CommandResult:
+
+async def run_command(
+    command: str, workspace: Path, *, hidden: Path | None, timeout_s: float, limits: SandboxLimits = LIMITS
+) -> CommandResult:
     """Run a shell command in a copy of `workspace`; nothing that it starts outlives it.
 
     Args:
         command: run by sh with the copy as working folder. LONGREIN_HIDDEN names the copy of `hidden` (also `../hidden`),
             LONGREIN_SCORE the file that takes a score, PYTHON this interpreter.
+        workspace: not changed.
+        hidden: a folder for the command, or None.
+        timeout_s: wall time.
+        limits: of its process tree and output.
     """
-    with tempfile.TemporaryDirectory(prefix="longrein-verify-", ignore_cleanup_errors=True) as place:
-        root = Path(place)
-        try:
-            shutil.copytree(workspace, root / "workspace", symlinks=True)
-            if hidden is not None:
-                shutil.copytree(hidden, root / "hidden")
-            return _run(command, root, timeout_s)
-        except (OSError, shutil.Error) as error:
-            return CommandResult(None, None, "", "", trouble=f"cannot run the verify command: {error}")
+    root = Path(tempfile.mkdtemp(prefix="longrein-verify-"))
+    try:
+        await asyncio.to_thread(_fill, root, workspace, hidden)
+        return await _run(command, root, timeout_s, limits)
+    except (OSError, shutil.Error, SandboxError) as error:
+        return CommandResult(None, None, "", "", trouble=f"cannot run the command: {error}")
+    finally:
+        await asyncio.to_thread(remove, root)
 
 
-def _run(command: str, root: Path, timeout_s: float) -> CommandResult:
-    isolation = "bwrap" if bwrap_works() else "processes"
-    prefix = bwrap(root) if isolation == "bwrap" else []
-    with (root / "output").open("w+b") as output:
-        process = subprocess.Popen(
-            [*prefix, "sh", "-c", command],
-            cwd=root / "workspace",
-            env=_environment(root),
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-        try:
-            exit_code: int | None = process.wait(timeout_s)
-        except subprocess.TimeoutExpired:
-            exit_code = None
-        finally:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-        output.seek(max(0, output.seek(0, os.SEEK_END) - (OUTPUT_KB << 10)))
-        text = output.read(OUTPUT_KB << 10).decode("utf-8", "replace")
+def _fill(root: Path, workspace: Path, hidden: Path | None) -> None:
+    shutil.copytree(workspace, root / "workspace", symlinks=True)
+    if hidden is not None:
+        shutil.copytree(hidden, root / "hidden")
+
+
+async def _run(command: str, root: Path, timeout_s: float, limits: SandboxLimits) -> CommandResult:
+    isolated = await asyncio.to_thread(bwrap_works)
+    tree = await start_command(
+        ["sh", "-c", f"exec 2>&1\n{command}"],
+        prefix=bwrap(root) if isolated else [],
+        env=_environment(root),
+        workdir=root / "workspace",
+        limits=limits,
+    )
+    output = await finish(tree, timeout_s)
+    exit_code = tree.process.returncode if tree.ended_by == "exit" else None
     score, trouble = _score(root / "score")
     if exit_code in (COULD_NOT_GRADE, 126, 127):
-        trouble = f"the verify command could not grade (exit code {exit_code}): {text[-300:].strip()}"
-    return CommandResult(exit_code, score, text, isolation, trouble)
+        trouble = f"the command could not grade (exit code {exit_code}): {output[-300:].strip()}"
+    elif exit_code is not None and exit_code < 0:
+        trouble = f"the command was killed from outside (signal {-exit_code})"
+    return CommandResult(exit_code, score, output, "bwrap" if isolated else "processes", trouble)
+
+
+async def start_command(
+    argv: Sequence[str],
+    *,
+    prefix: Sequence[str],
+    env: Mapping[str, str],
+    workdir: Path,
+    limits: SandboxLimits,
+    pass_fds: Sequence[int] = (),
+) -> Tree:
+    """Start a program below the first process of sessions, which enforces the limits and ends the whole tree.
+
+    Args:
+        argv: the program.
+        prefix: what makes the sandbox, such as `bwrap(root)`; empty for none.
+        env: the whole environment.
+        workdir: its working folder, as it is named inside.
+        limits: of the process tree.
+        pass_fds: descriptors that the program inherits.
+
+    Raises:
+        SandboxError: it could not be started.
+    """
+    plan = {"argv": list(argv), "workdir": str(workdir), "remove": None, "relay_port": None, "relay_socket": None}
+    head = [*prefix, str(interpreter()), "-I", "-S", str(INIT)]
+    return await start_tree(head, plan, env=env, limits=limits, kill_head=bool(prefix), pass_fds=pass_fds)
+
+
+async def finish(tree: Tree, timeout_s: float) -> str:
+    """Wait for the end of a tree, which comes after `timeout_s` at the latest, and return the tail of its output."""
+    assert tree.process.stdout is not None
+    assert tree.process.stderr is not None
+    streams = (tree.tail(tree.process.stdout), tree.tail(tree.process.stderr))
+    ended = asyncio.ensure_future(asyncio.gather(*streams, tree.process.wait()))
+    try:
+        await asyncio.wait({ended}, timeout=timeout_s)
+    finally:  # also when this grade is cancelled
+        if not ended.done():
+            tree.stop("timeout")
+        stdout, stderr, _ = await asyncio.shield(ended)
+        if tree.process.stdin is not None:
+            tree.process.stdin.close()
+    return (stdout + stderr).decode("utf-8", "replace")
 
 
 def _environment(root: Path) -> Mapping[str, str]:
@@ -96,21 +158,26 @@ def _environment(root: Path) -> Mapping[str, str]:
 
 def _score(path: Path) -> tuple[float | None, str]:
     try:
-        text = path.read_text(encoding="utf-8", errors="replace")[:100].strip()
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except FileNotFoundError:
         return None, ""
+    except OSError as error:
+        return None, f"the command left a score that cannot be read: {error.strerror}"
+    with os.fdopen(descriptor, "rb") as file:
+        text = file.read(100).decode("utf-8", "replace").strip()
     try:
         score = float(text)
     except ValueError:
         score = -1.0
-    return (score, "") if 0.0 <= score <= 1.0 else (None, f"the verify command wrote the score {text!r}, which is no number in [0, 1]")
+    return (score, "") if 0.0 <= score <= 1.0 else (None, f"the command wrote the score {text!r}, which is no number in [0, 1]")
 
 
 def bwrap(root: Path) -> Sequence[str]:
-    """Return the prefix that runs a command without network, seeing the system read-only and `root` writable."""
+    """Return the prefix that runs a program without network, seeing the system read-only and `root` writable."""
     return [
         "bwrap",
         "--unshare-all",
+        "--as-pid-1",
         "--die-with-parent",
         "--ro-bind",
         "/",
@@ -122,8 +189,6 @@ def bwrap(root: Path) -> Sequence[str]:
         "--bind",
         str(root),
         str(root),
-        "--chdir",
-        str(root / "workspace"),
         "--",
     ]
 
@@ -132,7 +197,6 @@ def bwrap(root: Path) -> Sequence[str]:
 def bwrap_works() -> bool:
     """Return whether bubblewrap can be used here (really tried)."""
     with tempfile.TemporaryDirectory(prefix="longrein-verify-") as root:
-        Path(root, "workspace").mkdir()
         try:
             return subprocess.run([*bwrap(Path(root)), "true"], capture_output=True, timeout=10, check=False).returncode == 0
         except (OSError, subprocess.TimeoutExpired):

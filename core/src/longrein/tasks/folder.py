@@ -7,6 +7,8 @@ add-two/
   solution/      a right solution, for the `oracle` agent (optional)
   task.toml      verify = "python ../hidden/check.py", timeout_s = 60, check = "run_examples.py" (optional)
   verify.sh      the verify command, where task.toml names none
+
+A task without a verify command is graded by the verifier that task.toml names, or, when hidden/ holds test_*.py, by "pytest".
 """
 
 from __future__ import annotations
@@ -17,12 +19,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
-from attrs import field, frozen, validators
+from attrs import evolve, field, frozen, validators
 
 from longrein.errors import TaskError
 from longrein.model import PublicTask, Task, TaskRef, Verdict
 from longrein.options import structure
-from longrein.tasks.command import run_command
+from longrein.tasks.command import LIMITS, run_command
 from longrein.verifier import TaskSet, Verifier
 
 
@@ -33,7 +35,11 @@ class TaskFile:
     verify: str | None = None
     """Shell command, run in a copy of the workspace with `hidden` beside it (`../hidden`)."""
     timeout_s: float = field(default=60.0, validator=validators.gt(0))
-    """Wall time of the verify command; a task not verified by then has failed."""
+    """Wall time of the grader; a task not verified by then has failed."""
+    memory_mb: int = field(default=4096, validator=validators.gt(0))
+    """Memory of all that the grader runs."""
+    verifier: str | None = None
+    """A registered verifier, instead of `verify`; it gets the task's folder and these settings."""
     check: str | None = None
     """A Python script among `files` that exits 0 when the public examples pass."""
 
@@ -63,10 +69,15 @@ class FolderTasks(TaskSet):
                 self.rejected.setdefault(str(error), []).append(folder.name)
 
     def hidden(self, task_id: str) -> dict[str, Any]:
-        """Return the task's folder, verify command and time limit."""
+        """Return the task's folder, verify command (or None) and limits."""
         folder = self._folder(task_id)
         settings = _settings(folder)
-        return {"folder": str(folder), "verify": _command(folder, settings), "timeout_s": settings.timeout_s}
+        return {
+            "folder": str(folder),
+            "verify": _command(folder, settings),
+            "timeout_s": settings.timeout_s,
+            "memory_mb": settings.memory_mb,
+        }
 
     def solution(self, task_id: str) -> Mapping[str, str] | None:
         """Return the files of `solution/`, or None."""
@@ -91,12 +102,12 @@ class FolderTasks(TaskSet):
 
     def _task(self, folder: Path) -> Task:
         settings = _settings(folder)
-        _command(folder, settings)
+        verifier = _verifier(folder, settings)
         files = _texts(folder / "files")
         if settings.check is not None and settings.check not in files:
             raise TaskError(f"{folder.name}: check {settings.check!r} is not among files/")
         public = PublicTask((folder / "prompt.md").read_text(encoding="utf-8"), files, check=settings.check)
-        return Task(folder.name, digest(folder), public, TaskRef(self.name, folder.name, {"path": str(self.options.path)}), "folder")
+        return Task(folder.name, digest(folder), public, TaskRef(self.name, folder.name, {"path": str(self.options.path)}), verifier)
 
 
 class FolderVerifier(Verifier):
@@ -107,19 +118,12 @@ class FolderVerifier(Verifier):
 
     name: ClassVar[str] = "folder"
 
-    def grade(self, hidden: Mapping[str, Any], workspace: Path) -> Verdict:
+    async def grade(self, hidden: Mapping[str, Any], workspace: Path) -> Verdict:
         """Grade `workspace` with the hidden folder beside it."""
         folder = Path(hidden["folder"]) / "hidden"
-        result = run_command(hidden["verify"], workspace, hidden=folder if folder.is_dir() else None, timeout_s=hidden["timeout_s"])
-        details = {"exit_code": result.exit_code, "output": result.output, "isolation": result.isolation}
-        if result.trouble:
-            return Verdict.unscorable(result.trouble, **details)
-        if result.exit_code is None:
-            return Verdict("failed", 0.0, f"the verify command took more than {hidden['timeout_s']:g} s", details=details)
-        passed = result.exit_code == 0
-        score = float(passed) if result.score is None else result.score
-        reason = f"the verify command ended with exit code {result.exit_code}"
-        return Verdict("passed" if passed else "failed", score, reason, details=details)
+        limits = evolve(LIMITS, memory_mb=hidden["memory_mb"])
+        beside = folder if folder.is_dir() else None
+        return (await run_command(hidden["verify"], workspace, hidden=beside, timeout_s=hidden["timeout_s"], limits=limits)).verdict()
 
 
 def digest(folder: Path) -> str:
@@ -141,12 +145,26 @@ def _settings(folder: Path) -> TaskFile:
         raise TaskError(f"{folder.name}/task.toml: {error}") from error
 
 
-def _command(folder: Path, settings: TaskFile) -> str:
-    if settings.verify is not None:
-        return settings.verify
-    if (folder / "verify.sh").is_file():
+def _command(folder: Path, settings: TaskFile) -> str | None:
+    if settings.verify is None and (folder / "verify.sh").is_file():
         return (folder / "verify.sh").read_text(encoding="utf-8")
-    raise TaskError(f'{folder.name} has no verify command; put verify = "..." in task.toml or add verify.sh')
+    return settings.verify
+
+
+def _verifier(folder: Path, settings: TaskFile) -> str:
+    command = _command(folder, settings)
+    if settings.verifier is not None and command is not None:
+        raise TaskError(f"{folder.name} has a verify command and names the verifier {settings.verifier!r}; it takes one of them")
+    if settings.verifier is not None:
+        return settings.verifier
+    if command is not None:
+        return "folder"
+    if any((folder / "hidden").glob("test_*.py")):
+        return "pytest"
+    raise TaskError(
+        f'{folder.name} has no verify command; put verify = "..." in task.toml, or add verify.sh, or test_*.py in hidden/ '
+        "(graded by the verifier of longrein-pytest)"
+    )
 
 
 def _texts(folder: Path) -> dict[str, str]:

@@ -97,6 +97,10 @@ class DeepCoderTasks(TaskSet):
         graded = normal.hidden([normal.cases[index] for index in split.graded])
         return {**graded, "graded": list(split.graded), "public": list(split.public)}
 
+    def all_cases(self, task_id: str) -> dict[str, Any]:
+        """Return all cases of a task in normal form, public ones included."""
+        return self.row(self._row(task_id))[1]
+
     def solution(self, task_id: str) -> Mapping[str, str] | None:
         """Return the row's first own solution, or None."""
         solutions = self._row(task_id).get("solutions")
