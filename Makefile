@@ -4,7 +4,7 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3; do $$p -c 'import sys;
 PIP_ARGS ?=
 JOBS ?= 2
 READY := .venv/.ready
-DISTRIBUTIONS := -e 'core[train,dev]' -e adapters/opencode -e adapters/aider -e verifiers/deepcoder
+DISTRIBUTIONS := -e 'core[train,dev]' -e adapters/opencode -e adapters/aider -e verifiers/deepcoder -e verifiers/command -e verifiers/pytest
 
 help:  ## show the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14

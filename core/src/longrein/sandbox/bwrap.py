@@ -45,7 +45,7 @@ class BubblewrapSandbox(Sandbox):
         if program is None:
             return "bubblewrap is not installed (Debian, Ubuntu: apt-get install bubblewrap; Fedora: dnf install bubblewrap)"
         with tempfile.TemporaryDirectory(prefix="lr-") as folder:
-            argv = [program, *_system(Path(folder)), str(interpreter()), "-I", "-S", "-c", "pass"]
+            argv = [program, *system(Path(folder)), str(interpreter()), "-I", "-S", "-c", "pass"]
             try:
                 tried = subprocess.run(argv, env={}, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=30, check=False)
             except (OSError, subprocess.TimeoutExpired) as error:
@@ -69,7 +69,7 @@ class BubblewrapSandbox(Sandbox):
             await asyncio.to_thread(self._fill, folder, {**files, **plan.files})
             argv = [
                 shutil.which("bwrap") or "bwrap",
-                *_system(folder / "etc"),
+                *system(folder / "etc"),
                 "--bind",
                 str(work),
                 str(WORK),
@@ -122,8 +122,8 @@ def environment(plan: LaunchPlan, home: PurePosixPath, programs: PurePosixPath, 
     return {**plan.env, "HOME": str(home), "PATH": path, "TMPDIR": str(temporary), "LANG": "C.UTF-8"}
 
 
-def _system(etc: Path) -> list[str]:
-    """Return the bwrap arguments that every session shares; `etc` is filled with the constant identity files."""
+def system(etc: Path) -> list[str]:
+    """Return the bwrap arguments of a place that sees the system and nothing of the user; `etc` is filled with identity files."""
     etc.mkdir(exist_ok=True)
     arguments = [
         "--unshare-all",

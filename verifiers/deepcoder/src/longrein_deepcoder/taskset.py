@@ -36,7 +36,7 @@ class DeepCoderOptions:
     split: str | None = None
     """Default: test for codeforces, train for the others."""
     max_row_mb: int = field(default=16, validator=positive)
-    """Rows whose tests are longer are rejected as "row too large"."""
+    """Larger rows are rejected as "row too large", without being loaded."""
     max_graded: int | None = field(default=15, validator=optional_positive)
     """Of more hidden cases, those with the longest inputs are graded (first wins ties); None grades all."""
 
