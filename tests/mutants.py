@@ -33,6 +33,20 @@ class Mutant:
 
 MUTANTS = (
     Mutant(
+        "an object of the agent's is equal to an expected value because it says so",
+        "verifiers/pytest/src/longrein_pytest/remote.py",
+        'return isinstance(other, Remote) and bool(self._link.ask("operate", "__eq__"',
+        'return bool(self._link.ask("operate", "__eq__"',
+        ("tests/unit/graders/test_pytest_attacks.py",),
+    ),
+    Mutant(
+        "a changed task is graded again",
+        f"{CORE}/rollout/regrade.py",
+        "if task.digest != rollout.task_digest:",
+        "if False:",
+        ("tests/cli/test_gold_and_regrade.py",),
+    ),
+    Mutant(
         "title calls are trained",
         "adapters/opencode/src/longrein_opencode/adapter.py",
         'TurnLabel("aux", reason)',

@@ -3,40 +3,22 @@
 from __future__ import annotations
 
 import json
-import sys
 import zipfile
-from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import pytest
 from attrs import evolve
+from tests.cli.conftest import Cli
 
-from longrein.cli import main
 from longrein.config import Config, TasksetConfig
 from longrein.model import CaseResult, Outcome, Reward, Rollout, SessionResult, Trajectory, Verdict
 from longrein.plugins import PluginHost
 from longrein.rollout.record import RunRecorder, read_rollouts
 from longrein.rollout.tasks import load_tasks, open_taskset
 
-Cli = Callable[..., Any]
 ODD = "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)"
-
-
-@pytest.fixture
-def longrein(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Cli:
-    """Run the command line in this process (an interpreter for each call would take most of these tests' time)."""
-
-    def run(*arguments: str | Path, code: int = 0) -> Any:
-        monkeypatch.setattr(sys, "argv", ["longrein", *map(str, arguments)])
-        with pytest.raises(SystemExit) as end:
-            main()
-        said = capsys.readouterr()
-        assert end.value.code == code, said.err
-        return said
-
-    return run
 
 
 def stdin_row(solution: str | None, n: int = 5) -> dict[str, Any]:

@@ -83,13 +83,13 @@ def longrein_agents():
 """
 
 
-def test_commands_in_the_readme_exist() -> None:
+def test_commands_in_the_readme_and_docs_exist() -> None:
     import typer
 
     from longrein.cli.app import app
 
     commands: Any = typer.main.get_command(app)
-    for block in blocks("README.md", ""):
+    for block in [*blocks("README.md", ""), *blocks("docs/write-a-verifier.md", "")]:
         for name, rest in COMMAND.findall(block):
             assert name in commands.commands, name
             command = commands.commands[name]

@@ -102,10 +102,22 @@ def test_folder_of_folders_lists_the_broken_ones(tmp_path: Path) -> None:
     (tmp_path / "set" / "unrelated").mkdir()
     tasks = FolderTasks(FolderOptions(tmp_path / "set"))
     assert [task.id for task in tasks.tasks()] == ["a", "b"]
+    make_task(tmp_path / "set" / "two", verify="true", toml='verifier = "mine"\n')
+    list(tasks.tasks())
     reasons = {name: reason for reason, names in tasks.rejected.items() for name in names}
     assert "no verify command" in reasons["no-verify"]
     assert "did you mean 'verify'" in reasons["typo"]
     assert "check.py" in reasons["no-check"]
+    assert "it takes one of them" in reasons["two"]
+
+
+def test_a_task_without_a_command_names_its_verifier_or_has_tests(tmp_path: Path) -> None:
+    make_task(tmp_path / "a", toml='verifier = "mine"\nmemory_mb = 7\n')
+    make_task(tmp_path / "b")
+    (tmp_path / "b" / "hidden" / "test_answer.py").write_text("def test_it(): pass\n")
+    tasks = FolderTasks(FolderOptions(tmp_path))
+    assert [(task.id, task.verifier) for task in tasks.tasks()] == [("a", "mine"), ("b", "pytest")]
+    assert tasks.hidden("a") == {"folder": str(tmp_path / "a"), "verify": None, "timeout_s": 60.0, "memory_mb": 7}
 
 
 def test_digest_follows_hidden_content(tmp_path: Path) -> None:

@@ -292,6 +292,18 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
     assert int(grown_mb) < 100
 
 
+def test_large_rows_of_the_hub_are_measured_without_being_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    datasets = pytest.importorskip("datasets", reason="the extra train is not installed")
+    large = {**DOUBLE, "tests": DOUBLE["tests"] + " " * (2 << 20)}
+    rows = datasets.Dataset.from_list([DOUBLE, large, {**DOUBLE, "solutions": None}])
+    monkeypatch.setattr(datasets, "load_dataset", lambda name, config, split: rows)
+    tasks = DeepCoderTasks(DeepCoderOptions("primeintellect", max_row_mb=1))
+    assert [task.id for task in tasks.tasks()] == ["primeintellect-0", "primeintellect-2"]
+    assert tasks.rejected == {"row too large": ["primeintellect-1"]}
+    assert tasks.solution("primeintellect-0") == {"solution.py": "print(2*int(input()))\n"}
+    assert [case["output"] for case in tasks.all_cases("primeintellect-2")["cases"]] == ["6\n"]
+
+
 # The check script ---------------------------------------------------------------------------------------------------
 
 

@@ -100,17 +100,7 @@ def regrade(
     file = out or _free(folder)
     if file.exists():
         raise ConfigError(f"{file} exists; choose another --out")
-    wanted: dict[str, set[str]] = defaultdict(set)
-    total = 0
-    for rollout in read_rollouts(folder):
-        wanted[_section(rollout)].add(rollout.task_id)
-        total += 1
-    if not total:
-        raise RecordError(f"{folder} holds no finished rollout")
-    tasks = {part: _tasks(config, part, ids, host) for part, ids in wanted.items()}
-    errors = [found for found in tasks.values() if isinstance(found, LongreinError)]
-    if len(errors) == len(tasks):
-        raise errors[0]
+    tasks, total = _all_tasks(folder, config, host)
     report = RegradeReport(file, config.reward.name)
     partial = file.with_name(f".{file.name}.part")
     try:
@@ -133,6 +123,22 @@ def _section(rollout: Rollout) -> str:
 
 
 Tasks = Mapping[str, Task] | LongreinError
+
+
+def _all_tasks(folder: Path, config: Config, host: PluginHost) -> tuple[Mapping[str, Tasks], int]:
+    """Return the tasks of a run by section, and how many rollouts there are."""
+    wanted: dict[str, set[str]] = defaultdict(set)
+    total = 0
+    for rollout in read_rollouts(folder):
+        wanted[_section(rollout)].add(rollout.task_id)
+        total += 1
+    if not total:
+        raise RecordError(f"{folder} holds no finished rollout")
+    tasks = {part: _tasks(config, part, ids, host) for part, ids in wanted.items()}
+    errors = [found for found in tasks.values() if isinstance(found, LongreinError)]
+    if len(errors) == len(tasks):
+        raise errors[0]
+    return tasks, total
 
 
 def _tasks(config: Config, section: str, ids: Iterable[str], host: PluginHost) -> Tasks:

@@ -27,7 +27,17 @@ if TYPE_CHECKING:
 
 TEXT = 1 << 20
 """Characters kept of what is printed in one call."""
-BY_NAME = {"len": len, "iter": iter, "next": next, "repr": repr, "str": str, "bool": bool, "hash": hash, "int": int, "float": float}
+BY_NAME: dict[str, Any] = {
+    "len": len,
+    "iter": iter,
+    "next": next,
+    "repr": repr,
+    "str": str,
+    "bool": bool,
+    "hash": hash,
+    "int": int,
+    "float": float,
+}
 BY_NAME |= {"isinstance": lambda cls, value: isinstance(value, cls), "enter": lambda context: type(context).__enter__(context)}
 BY_NAME |= {"exit": lambda context: type(context).__exit__(context, None, None, None), "abs": abs, "reversed": reversed}
 

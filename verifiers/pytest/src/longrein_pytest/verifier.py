@@ -89,7 +89,8 @@ async def _run(root: Path, workspace: Path, timeout_s: float, limits: SandboxLim
             await drained
             raise
     try:
-        return tests.ended_by, await finish(tests, timeout_s)
+        output = await finish(tests, timeout_s)
+        return tests.ended_by, output
     finally:
         program.stop("done")
         await drained
