@@ -128,16 +128,18 @@ def f(n):
 """
 
 
+LONGER = pytest.mark.more
+
+
 @pytest.mark.parametrize(
     ("solution", "status"),
     [
-        ("import time\ndef f(n): time.sleep(600)", "timeout"),
-        ("def f(n): return iter(int, 1)", "wrong_answer"),
-        ("def f(n):\n    x = []\n    while True: x.append(bytes(1 << 20))", "runtime_error"),
-        (MANY, "runtime_error"),
-        ("def f(n): return 'x' * (100 << 20)", "runtime_error"),
+        pytest.param("import time\ndef f(n): time.sleep(600)", "timeout", id="sleeps"),
+        pytest.param(MANY, "runtime_error", id="processes"),
+        pytest.param("def f(n): return iter(int, 1)", "wrong_answer", id="endless iterator", marks=LONGER),
+        pytest.param("def f(n):\n    x = []\n    while True: x.append(bytes(1 << 20))", "runtime_error", id="memory", marks=LONGER),
+        pytest.param("def f(n): return 'x' * (100 << 20)", "runtime_error", id="too long an answer", marks=LONGER),
     ],
-    ids=["sleeps", "endless iterator", "memory", "processes", "too long an answer"],
 )
 def test_limits_hold(check: Check, solution: str, status: str) -> None:
     verdict = check(TESTS, solution, timeout_s=15, memory_mb=300, max_processes=32)
