@@ -27,6 +27,7 @@ class Capabilities:
     needs_solution: bool = False
     """True when the session must carry the task's solution (`oracle`)."""
     honours_turn_cap: bool = False
+    """True when the agent ends by itself after `Session.max_turns` model calls."""
 
 
 @frozen
@@ -48,6 +49,7 @@ class Session:
     solution: Mapping[str, str] | None = None
     """The task's solution files, only for adapters that declare `needs_solution`."""
     max_turns: int | None = None
+    """Model calls after which the agent should end, for adapters that declare `honours_turn_cap`; else None."""
     max_model_len: int | None = None
     """Longest sequence of the policy, in tokens; agents that compact their history need it."""
 
@@ -77,6 +79,9 @@ class AgentAdapter(ABC):
     capabilities: ClassVar[Capabilities] = Capabilities()
     toolchain: ClassVar[ToolchainSpec | None] = None
     Options: ClassVar[type] = NoOptions
+    contract: ClassVar[str | None] = None
+    """"module:Class" of the `longrein.testing.AdapterContract` that says how a scripted policy speaks to this agent; None
+    takes the default, which knows agents with native tools."""
 
     def __init__(self, options: Any = None) -> None:
         self.options = self.Options() if options is None else options

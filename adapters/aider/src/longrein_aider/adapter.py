@@ -31,6 +31,8 @@ BOOT = "import gc, sys; gc.set_threshold(200_000, 50, 100); from aider.main impo
 """Aider's own entry point with a rarer garbage collection, which costs 0.5 of 3.3 CPU seconds while it imports."""
 HISTORY = ".aider.chat.history.md"
 """Aider writes its command line into the first lines of this file."""
+PRICES = ".aider/caches/model_prices_and_context_window.json"
+"""A price table that is there and young is not fetched."""
 ASIDES = {
     "You are an expert software engineer that generates concise": "Aider's commit message",
     "*Briefly* summarize this partial conversation": "Aider's history summary",
@@ -58,6 +60,7 @@ class Aider(AgentAdapter):
     capabilities: ClassVar[Capabilities] = Capabilities(dialect="chat", history="rewrites", tools=False)
     toolchain: ClassVar[ToolchainSpec | None] = ToolchainSpec("venv", "aider-chat", "0.86.2", "aider")
     Options: ClassVar[type] = AiderOptions
+    contract: ClassVar[str | None] = "longrein_aider.contract:AiderContract"
 
     def launch(self, session: Session) -> LaunchPlan:
         """Return how to start Aider for one message."""
@@ -89,7 +92,7 @@ class Aider(AgentAdapter):
                 "PYDANTIC_DISABLE_PLUGINS": "true",
                 "NO_COLOR": "1",
             },
-            files={} if "solution.py" in session.task.files else {"solution.py": ""},
+            files={f"{session.home}/{PRICES}": '{"-": {}}', **({} if "solution.py" in session.task.files else {"solution.py": ""})},
         )
 
     def classify(self, turn: Turn, trajectory: Trajectory) -> TurnLabel | None:

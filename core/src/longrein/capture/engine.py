@@ -55,6 +55,8 @@ class EngineClient(InferenceClient):  # type: ignore[misc]
             reply: dict[str, Any] = await (self._post_with_retries if exact else self._post)("/chat/completions", body)
             if not isinstance(reply["choices"][0]["message"], dict):
                 raise TypeError("the message is no object")
+            if not isinstance(reply["choices"][0].get("finish_reason"), str):
+                raise ValueError("it has no finish_reason, so it may have been cut")
             normalize_response(reply)
         except (ValueError, LookupError, TypeError, AttributeError) as error:
             raise UpstreamTransportError(f"the engine's reply is no chat completion ({type(error).__name__}: {error})") from error

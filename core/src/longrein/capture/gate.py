@@ -32,6 +32,8 @@ class Gate:
 
     def __init__(self, app: Any, sessions: Mapping[str, CaptureSession]) -> None:
         self._app, self._sessions = app, sessions
+        self.strangers = 0
+        """Model calls that came without a live session's key."""
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] != "http":
@@ -41,6 +43,7 @@ class Gate:
         if dialect is None:
             return await _refuse(send, 404, "no such route; this endpoint answers model calls only")
         if session is None:
+            self.strangers += 1
             return await _refuse(send, 401, "unknown API key")
         if not session.allow():
             return await _refuse(send, 429, "too many requests", retry_after=True)

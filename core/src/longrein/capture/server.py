@@ -52,7 +52,8 @@ class CaptureServer:
             )
             stack.push_async_callback(self._client.aclose)
             self._app = build_app(self._client)
-            await stack.enter_async_context(serving(Gate(self._app, self._sessions), listeners))
+            self._gate = Gate(self._app, self._sessions)
+            await stack.enter_async_context(serving(self._gate, listeners))
             self._stack = stack.pop_all()
         return self
 
@@ -71,6 +72,11 @@ class CaptureServer:
     @version.setter
     def version(self, version: int) -> None:
         self._client.version = version
+
+    @property
+    def strangers(self) -> int:
+        """Model calls that came without a live session's key and were refused."""
+        return self._gate.strangers
 
     def open_session(self, *, max_calls: int, max_tokens: int, seed: int) -> CaptureSession:
         """Return a new session with a key of its own.

@@ -114,6 +114,11 @@ class Engine:
     def version(self, version: int) -> None:
         self._capture.version = version
 
+    @property
+    def strangers(self) -> int:
+        """Model calls that came without a live session's key and were refused."""
+        return self._capture.strangers
+
     async def rollout(self, spec: RolloutSpec) -> Rollout:
         """Make one rollout and record it. A bad session is data.
 

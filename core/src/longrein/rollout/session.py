@@ -92,6 +92,7 @@ class SessionRunner:
             python=place.python,
             toolchain=self._toolchains[spec.agent],
             solution=spec.solution,
+            max_turns=self._config.limits.max_calls if self._adapters[spec.agent].capabilities.honours_turn_cap else None,
         )
 
     async def _watch(self, running: RunningSession, capture: CaptureSession, started: float) -> ProcessResult:

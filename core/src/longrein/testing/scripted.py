@@ -26,7 +26,7 @@ from longrein.capture.listen import loopback_listener, serving, unix_listener
 from longrein.testing.tokens import prompt_tokens, reply_tokens
 
 MODEL = "scripted"
-Fault = Literal["fewer_ids", "no_ids", "null_logprob", "nan_logprob", "positive_logprob", "unequal_logprobs", "cut"]
+Fault = Literal["fewer_ids", "no_ids", "null_logprob", "nan_logprob", "positive_logprob", "unequal_logprobs", "cut", "no_finish"]
 
 
 @frozen
@@ -161,7 +161,7 @@ def _render(body: Mapping[str, Any], prompt: list[int], reply: Reply) -> dict[st
     values: list[float | None] = [logprob(token, i) for i, token in enumerate(ids)]
     n_sampled = len(ids)
     ids, values = _damage(ids, values, reply.fault)
-    choice: dict[str, Any] = {"index": 0, "message": message, "finish_reason": finish}
+    choice: dict[str, Any] = {"index": 0, "message": message, "finish_reason": None if reply.fault == "no_finish" else finish}
     if body.get("logprobs"):
         top = [{"token": "", "logprob": value} for value in reply.top_logprobs]
         choice["logprobs"] = {"content": [{"token": "", "logprob": value, "top_logprobs": top} for value in values]}
