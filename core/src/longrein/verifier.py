@@ -66,6 +66,8 @@ class Verifier(ABC):
 
     name: ClassVar[str]
     Options: ClassVar[type] = NoOptions
+    contract: ClassVar[str | None] = None
+    """"module:Class" of the `longrein.testing.VerifierContract` with samples of its tasks, for `longrein check verifier NAME`."""
 
     def __init__(self, options: Any = None) -> None:
         self.options = self.Options() if options is None else options

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 import longrein
-from longrein.cli import agents, grading, inspect, tasks
+from longrein.cli import agents, grading, inspect, sdk, tasks
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None, help=longrein.__doc__)
 app.add_typer(agents.app, name="agents")
@@ -19,6 +19,8 @@ app.command("turns")(inspect.turns)
 app.command("grade")(tasks.grade)
 app.command("gold")(grading.gold)
 app.command("regrade")(grading.regrade)
+app.command("new")(sdk.new)
+app.command("check")(sdk.check)
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
 Sets = Annotated[list[str] | None, typer.Option("--set", help="Override a config key: a.b=value.")]

@@ -117,6 +117,7 @@ class FolderVerifier(Verifier):
     """
 
     name: ClassVar[str] = "folder"
+    contract: ClassVar[str | None] = "longrein.tasks.contract:FolderContract"
 
     async def grade(self, hidden: Mapping[str, Any], workspace: Path) -> Verdict:
         """Grade `workspace` with the hidden folder beside it."""

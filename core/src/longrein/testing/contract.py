@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 import unittest
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib import import_module
 from typing import Any, Literal, NoReturn
 
 from attrs import frozen
 
-from longrein.plugins.guard import describe
+from longrein.errors import PluginError
+from longrein.plugins.guard import ESCAPES, describe
 
 State = Literal["held", "failed", "not applicable"]
 
@@ -74,3 +78,36 @@ def require(held: object, message: str) -> None:
 def not_applicable(reason: str) -> NoReturn:
     """End a check that has nothing to look at."""
     raise NotApplicable(reason)
+
+
+def contract_of(kind: str, cls: Any) -> type[Contract]:
+    """Return the contract of a registered class: the one that its `contract` attribute names, else the kit's for its kind.
+
+    Raises:
+        PluginError: the attribute names no contract.
+    """
+    from longrein import testing
+
+    base: type[Contract] = getattr(testing, f"{kind.title()}Contract")
+    named = getattr(cls, "contract", None)
+    if named is None:
+        return type(base)(f"{cls.__name__}Contract", (base,), {kind: cls})
+    try:
+        module, _, name = named.partition(":")
+        found = getattr(import_module(module), name)
+    except ESCAPES as error:
+        raise PluginError(f"{kind} {cls.name!r} names the contract {named!r}, which cannot be loaded: {describe(error)}") from error
+    if not (isinstance(found, type) and issubclass(found, base)):
+        raise PluginError(f"{kind} {cls.name!r} names the contract {named!r}, which is no {base.__name__}")
+    return found
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Keep the log lines of what is made to fail on purpose off the terminal."""
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logging.disable(before)

@@ -57,6 +57,7 @@ class DeepCoderVerifier(Verifier):
 
     name: ClassVar[str] = "deepcoder"
     Options: ClassVar[type] = DeepCoderVerifierOptions
+    contract: ClassVar[str | None] = "longrein_deepcoder.contract:DeepCoderContract"
     options: DeepCoderVerifierOptions
 
     def __init__(self, options: DeepCoderVerifierOptions | None = None) -> None:
