@@ -17,6 +17,29 @@ from longrein.testing import AdapterContract
 Toy = Callable[..., type[AdapterContract]]
 
 
+MORE = (
+    "calls_nobody_else",
+    "declared_turn_cap",
+    "call_budget",
+    "token_budget",
+    "idle_timeout",
+    "total_timeout",
+    "questions",
+    "engine_errors",
+    "cut_replies",
+    "unfinished_replies",
+)
+"""Checks that need sessions of their own; the others look at the same two."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave the long checks of the shipped adapters to `make test-more`."""
+    for item in items:
+        cls = getattr(item, "cls", None)
+        if cls is not None and issubclass(cls, AdapterContract) and item.name.removeprefix("test_") in MORE:
+            item.add_marker(pytest.mark.more)
+
+
 @pytest.fixture
 def toy(tmp_path: Path) -> Toy:
     """Return a contract for the template's adapter after (old, new) replacements in the agent's and the adapter's source."""
@@ -30,7 +53,7 @@ def toy(tmp_path: Path) -> Toy:
                 assert change[0] in source, change[0]
                 path.write_text(source.replace(*change))
         adapter_class = _load(folder / "adapter.py").Toy
-        return type("TestToy", (AdapterContract,), {"adapter": adapter_class, "patience_s": 4.0, **more})
+        return type("TestToy", (AdapterContract,), {"adapter": adapter_class, "patience_s": 2.0, **more})
 
     return make
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar, Literal
 
 from attrs import field, frozen
@@ -70,6 +70,8 @@ class LaunchPlan:
     """Files to write first: path relative to `workdir`, or absolute below `workdir` or `home`; value is the text."""
     path: Sequence[str] = ()
     """Folders to put first on PATH."""
+    read_only: Sequence[Path] = ()
+    """Further files and folders of the host that the session reads, where they stand; never one with hidden data."""
 
 
 class AgentAdapter(ABC):

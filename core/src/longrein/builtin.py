@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from longrein.agent import AgentAdapter
 from longrein.baseline import Nop, Oracle
+from longrein.function.adapter import FunctionAgent
 from longrein.hookspecs import hookimpl
 from longrein.practice.tasks import PracticeTasks
 from longrein.reward import RewardFunction
@@ -17,8 +18,8 @@ from longrein.verifier import TaskSet, Verifier
 
 @hookimpl
 def longrein_agents() -> Sequence[type[AgentAdapter]]:
-    """Register the floor and the ceiling of every comparison."""
-    return [Nop, Oracle]
+    """Register the floor and the ceiling of every comparison, and Python functions."""
+    return [Nop, Oracle, FunctionAgent]
 
 
 @hookimpl

@@ -20,7 +20,7 @@ def list_agents(as_json: Json = False) -> None:
     host = PluginHost.load()
     rows = []
     for name in host.names("agent"):
-        spec = host.agent(name, {}).toolchain
+        spec = host.agent_class(name).toolchain
         state = toolchain.state(name, spec) if spec else None
         rows.append(
             {
@@ -52,7 +52,7 @@ def install(
 
     host = PluginHost.load()
     for name in names:
-        spec = host.agent(name, {}).toolchain
+        spec = host.agent_class(name).toolchain
         if spec is None:
             raise ConfigError(f"agent {name!r} is built in and needs no installation")
         installed = toolchain.install(name, spec, system=system, log=say)

@@ -73,7 +73,7 @@ def _sandboxes(host: PluginHost) -> list[Check]:
 def _agents(host: PluginHost) -> list[Check]:
     checks = []
     for name in host.names("agent"):
-        spec = host.agent(name, {}).toolchain
+        spec = host.agent_class(name).toolchain
         if spec is not None:
             state = toolchain.state(name, spec)
             ok = state.state == "installed"

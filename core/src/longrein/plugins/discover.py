@@ -87,6 +87,7 @@ def register(manager: pluggy.PluginManager, info: PluginInfo, load: Callable[[],
     except ESCAPES as error:
         return failed(info, f"cannot be loaded: {describe(error)}")
     try:
+        info = attrs.evolve(info, sdk=_sdk_version(plugin))
         hooks = _checked_hooks(manager, plugin)
         manager.register(plugin, name=info.name)
     except (Unfit, ValueError) as error:

@@ -94,6 +94,10 @@ class PluginHost:
         """Return an agent with the options of its config section."""
         return cast("AgentAdapter", self._make("agent", name, options, f"[agents.{name}]"))
 
+    def agent_class(self, name: str) -> type[AgentAdapter]:
+        """Return an agent's class: what it declares, before its options are known."""
+        return self.get("agent", name)
+
     def verifier(self, name: str, options: Mapping[str, Any] = {}) -> Verifier:
         """Return a verifier."""
         return cast("Verifier", self._make("verifier", name, options, f"options of verifier {name}"))

@@ -29,6 +29,8 @@ class PluginInfo:
     """The hooks it implements."""
     provides: tuple[str, ...] = ()
     """What it registers, for example "agent aider"."""
+    sdk: int | None = None
+    """The SDK version that it states to be written for, 1 when it states none; None when it was not loaded."""
     active: bool = False
     """True when its overrides take part, which needs its name in `[plugins] use`."""
 

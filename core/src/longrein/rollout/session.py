@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
-from longrein.agent import AgentAdapter, Session
+from attrs import evolve
+
+from longrein.agent import AgentAdapter, LaunchPlan, Session
 from longrein.capture.endpoint import PolicyEndpoint
 from longrein.config import Config
 from longrein.errors import SandboxError
@@ -22,6 +25,16 @@ if TYPE_CHECKING:
     from longrein.capture.server import CaptureServer
     from longrein.capture.session import CaptureSession
     from longrein.plugins import PluginHost
+
+
+def with_read_only(toolchain: InstalledToolchain | None, plan: LaunchPlan) -> InstalledToolchain | None:
+    """Return what the sandbox binds read-only: the toolchain, and what the plan names besides."""
+    if not plan.read_only:
+        return toolchain
+    if toolchain is None:
+        first, *more = plan.read_only
+        return InstalledToolchain("", "", first, PurePosixPath(first), tuple(more))
+    return evolve(toolchain, binds=(*toolchain.binds, *plan.read_only))
 
 
 class SessionRunner:
@@ -69,7 +82,7 @@ class SessionRunner:
         try:
             session = self._session(spec, slot, capture.key)
             plan = self._host.launch(adapter, session, findings)
-            running = await self._sandbox.start(slot, plan, files=spec.task.files, toolchain=session.toolchain)
+            running = await self._sandbox.start(slot, plan, files=spec.task.files, toolchain=with_read_only(session.toolchain, plan))
             process = await self._watch(running, capture, started)
         except Exception as error:  # whatever escapes here is ours or a plugin's, never the policy's doing
             capture.close()

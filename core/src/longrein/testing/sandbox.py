@@ -22,6 +22,7 @@ from longrein.rollout.spec import RolloutSpec
 from longrein.sandbox import Sandbox
 from longrein.testing.contract import Contract, not_applicable, require
 from longrein.testing.processes import running_with, unique_s
+from longrein.testing.stage import wanting
 
 LIMITS = {"memory_mb": 300, "max_processes": 40, "file_size_mb": 2}
 
@@ -185,10 +186,10 @@ async def _run(sandbox: type[Sandbox], shell: Shell, timeout_s: float, at_once: 
 
     limits = {"timeout_s": timeout_s, "idle_s": 2 * timeout_s, "sessions": at_once}
     config = from_mapping(
-        {"taskset": "folder", "agents": {"rehearsal": {}}, "limits": limits, "sandbox": {"backend": sandbox.name, "limits": LIMITS}}
+        {"taskset": "rehearsal", "agents": {"rehearsal": {}}, "limits": limits, "sandbox": {"backend": sandbox.name, "limits": LIMITS}}
     )
-    host = PluginHost.load().with_classes({("agent", "rehearsal"): Program, ("sandbox", sandbox.name): sandbox})
+    host = PluginHost.load().with_classes({("agent", "rehearsal"): Program, ("sandbox", sandbox.name): sandbox, **wanting({"t": {}})})
     async with Engine(config, host, endpoint=None) as engine:
-        task = Task("t", "t", PublicTask("", dict(shell.files)), TaskRef("folder", "t", {"path": "/nonexistent"}), "folder")
+        task = Task("t", "t", PublicTask("", dict(shell.files)), TaskRef("rehearsal", "t"), "rehearsal")
         specs = [RolloutSpec.of(task, "rehearsal", sample, run_seed=0) for sample in range(at_once)]
         return [rollout.session for rollout in await asyncio.gather(*map(engine.rollout, specs))]

@@ -149,8 +149,8 @@ async def _play(
     config = from_mapping(
         {"taskset": "rehearsal", "agents": {adapter.name: dict(options)}, "limits": limits, "sandbox": {"backend": sandbox}}
     )
-    classes = {("agent", adapter.name): _watched(adapter, players), ("verifier", "rehearsal"): _Written}
-    host = PluginHost.load().with_classes({**classes, ("taskset", "rehearsal"): _taskset(players)})
+    wanted = wanting({player.nonce: player.scene.wanted for player in players})
+    host = PluginHost.load().with_classes({("agent", adapter.name): _watched(adapter, players), **wanted})
     async with Engine(config, host, endpoint=server.endpoint) as engine:
         specs = [RolloutSpec.of(_task(player), adapter.name, 0, run_seed=0) for player in players]
         rollouts = await asyncio.gather(*map(engine.rollout, specs))
@@ -179,32 +179,33 @@ def _task(player: Player) -> Task:
     return Task(player.nonce, player.nonce, public, TaskRef("rehearsal", player.nonce), "rehearsal")
 
 
-def _taskset(players: Sequence[Player]) -> type[TaskSet]:
-    wanted = {player.nonce: dict(player.scene.wanted) for player in players}
+def wanting(files: Mapping[str, Mapping[str, str]]) -> dict[tuple[str, str], type]:
+    """Return a task set and a verifier for a host: a workspace passes that holds a task's files, byte for byte.
+
+    Args:
+        files: task id to path and text.
+    """
 
     class Rehearsal(TaskSet):
         name = "rehearsal"
 
         def tasks(self) -> Iterator[Task]:
-            yield from map(_task, players)
+            yield from ()
 
-        def hidden(self, task_id: str) -> dict[str, str]:
-            return wanted[task_id]
+        def hidden(self, task_id: str) -> Mapping[str, str]:
+            return files[task_id]
 
         def solution(self, task_id: str) -> Mapping[str, str]:
-            return wanted[task_id]
+            return files[task_id]
 
-    return Rehearsal
+    class Written(Verifier):
+        name = "rehearsal"
 
+        def grade(self, hidden: Mapping[str, str], workspace: Path) -> Verdict:
+            right = [(workspace / name).is_file() and (workspace / name).read_bytes() == text.encode() for name, text in hidden.items()]
+            return Verdict("passed" if all(right) else "failed", sum(right) / max(1, len(right)))
 
-class _Written(Verifier):
-    """Passes a workspace that holds the wanted files, byte for byte."""
-
-    name = "rehearsal"
-
-    def grade(self, hidden: Mapping[str, str], workspace: Path) -> Verdict:
-        right = [(workspace / name).is_file() and (workspace / name).read_bytes() == text.encode() for name, text in hidden.items()]
-        return Verdict("passed" if all(right) else "failed", sum(right) / max(1, len(right)))
+    return {("taskset", "rehearsal"): Rehearsal, ("verifier", "rehearsal"): Written}
 
 
 def _watched(adapter: type[AgentAdapter], players: Sequence[Player]) -> type[AgentAdapter]:
@@ -218,7 +219,7 @@ def _watched(adapter: type[AgentAdapter], players: Sequence[Player]) -> type[Age
         argv = [str(session.python), "-I", "-S", "-c", WATCH.read_text(encoding="utf-8"), watch, *plan.argv]
         return evolve(plan, argv=argv, env={**plan.env, MARK: player.nonce})
 
-    made: type[AgentAdapter] = type(adapter)(adapter.__name__, (adapter,), {"launch": launch})
+    made: type[AgentAdapter] = type(adapter.__name__, (adapter,), {"launch": launch})
     return made
 
 

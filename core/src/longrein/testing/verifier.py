@@ -108,7 +108,7 @@ class VerifierContract(Contract):
     def test_leaves_no_process(self) -> None:
         """A program that starts another one in the background leaves none when it is graded."""
         seconds = unique_s()
-        start = f'import subprocess\nsubprocess.Popen(["sleep", "{seconds}"], start_new_session=True)\n'
+        start = f'import subprocess as s\ns.Popen(["sleep", "{seconds}"], start_new_session=True, stdin=-3, stdout=-3, stderr=-3)\n'
         with self._graded() as grading:
             for sample in grading.samples:
                 programs = {name: start + text for name, text in sample.solution.items() if name.endswith(".py")}

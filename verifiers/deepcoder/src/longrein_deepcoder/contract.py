@@ -20,7 +20,7 @@ class DeepCoderContract(VerifierContract):
         """Return a program that reads and prints, and a function that is called."""
         program: dict[str, Any] = {"kind": "stdin", "fn_name": None, "compare": "lines"}
         program["cases"] = [{"input": "4181", "output": "canary-8362"}, {"input": "2", "output": "canary-4"}]
-        call = {"kind": "call", "fn_name": "double", "compare": "lines", "cases": [{"input": "[4181]", "output": '"canary-8362"'}]}
+        call = {"kind": "call", "fn_name": "double", "compare": "lines", "cases": [{"input": [4181], "output": "canary-8362"}]}
         return [
             Sample(program, {"solution.py": "print(f'canary-{2 * int(input())}')\n"}, ["canary-8362", "4181"]),
             Sample(call, {"solution.py": "def double(n):\n    return f'canary-{2 * n}'\n"}, ["canary-8362", "4181"]),

@@ -1,0 +1,43 @@
+"""Runs one function on one task, inside the sandbox: `python runner.py task.json`. Standard library, and `openai` where it is there."""
+
+import asyncio
+import importlib
+import inspect
+import json
+import sys
+from pathlib import Path
+
+
+class Task:
+    """What a function is asked."""
+
+    def __init__(self, given):
+        self.prompt = given["prompt"]
+        self.files = given["files"]
+        """Paths of the files placed in the workspace."""
+        self.workdir = Path(given["workdir"])
+        """The workspace, which is the current folder too."""
+        self.model = given["model"]
+        """The model's name, for the client."""
+        self.check = given["check"]
+        """Shell command that runs the public examples, or None."""
+
+
+def main():
+    """Import the function, give it its client and its task, and wait for it."""
+    given = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
+    function = getattr(importlib.import_module(given["module"]), given["function"])
+    waits = inspect.iscoroutinefunction(function)
+    try:
+        import openai
+    except ImportError:
+        client = None
+    else:
+        client = openai.AsyncOpenAI() if waits else openai.OpenAI()
+    answer = function(client, Task(given))
+    if waits:
+        asyncio.run(answer)
+
+
+if __name__ == "__main__":
+    main()
