@@ -34,7 +34,10 @@ mutants: set-up  ## break the code in known ways; the tests must notice each
 learn: set-up  ## three seeds and a control with permuted rewards (hours); figures for docs/results.md
 	.venv/bin/python bench/learn.py
 
+docs: $(READY)  ## write the pages that are made from the code
+	.venv/bin/python docs/generate.py
+
 lint: $(READY)  ## check style and types
 	.venv/bin/ruff check . && .venv/bin/ruff format --check . && .venv/bin/mypy
 
-.PHONY: help set-up quickstart test test-more mutants learn lint
+.PHONY: help set-up quickstart test test-more mutants learn docs lint

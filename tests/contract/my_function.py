@@ -4,6 +4,8 @@ import json
 import subprocess
 from pathlib import Path
 
+from longrein.function import agent
+
 STRING = {"type": "string"}
 TOOLS = [
     {
@@ -26,6 +28,7 @@ def act(name, arguments):
     return subprocess.run(arguments["command"], shell=True, capture_output=True, text=True, check=False).stdout
 
 
+@agent
 async def my_agent(client, task):
     """Ask, act, and ask again until the model is done."""
     messages = [{"role": "user", "content": task.prompt}]

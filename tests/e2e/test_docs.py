@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
+import json
 import re
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -37,23 +40,49 @@ def test_python_in_the_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert len([line for line in found[1].splitlines() if line.strip()]) <= 20
 
 
-@pytest.mark.usefixtures("nothing_left")
-def test_the_worked_adapter_solves_a_task(tmp_path: Path) -> None:
-    (tmp_path / "my_agent.py").write_text(blocks("docs/write-an-adapter.md", "python")[0])
-    host = PluginHost.load(("./my_agent.py",), folder=tmp_path)
+def solve(folder: Path, agents: dict[str, Any], *, use: tuple[str, ...] = ()) -> list[str]:
+    """Run agents on a practice task whose solution is the policy's only answer, and return the verdicts."""
+    host = PluginHost.load(use, folder=folder)
     tasks = host.taskset("practice", {"n": 1})
     program = tasks.solution(next(iter(tasks.tasks())).id)["solution.py"]  # type: ignore[index]
     with ScriptedServer(lambda _: Reply(program)) as server:
         config = from_mapping(
             {
                 "taskset": {"name": "practice", "options": {"n": 1}},
-                "agents": {"my-agent": {}},
+                "agents": agents,
                 "policy": {"url": server.endpoint.url, "model": server.endpoint.model},
-                "run": {"out": str(tmp_path / "run")},
+                "run": {"out": str(folder / "run")},
             }
         )
-        result = api.run(config, host=host)
-    assert [rollout.verdict.status for rollout in result.rollouts] == ["passed"]
+        return [rollout.verdict.status for rollout in api.run(config, host=host).rollouts]
+
+
+@pytest.mark.usefixtures("nothing_left")
+def test_the_worked_adapter_solves_a_task(tmp_path: Path) -> None:
+    (tmp_path / "my_agent.py").write_text(blocks("docs/write-an-adapter.md", "python")[0])
+    assert solve(tmp_path, {"my-agent": {}}, use=("./my_agent.py",)) == ["passed"]
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.usefixtures("nothing_left")
+def test_the_worked_adapter_holds_to_its_contract(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    adapter, contract, _ = blocks("docs/write-an-adapter.md", "python")
+    (tmp_path / "my_agent.py").write_text(adapter)
+    monkeypatch.syspath_prepend(tmp_path)
+    space: dict[str, Any] = {"__name__": "test_my_agent"}
+    exec(compile(contract, "test_my_agent.py", "exec"), space)
+    results = list(space["TestMyAgent"].results())
+    assert not [result for result in results if result.state == "failed"]
+    assert sum(result.state == "held" for result in results) >= 15
+
+
+@pytest.mark.usefixtures("nothing_left")
+def test_the_worked_function_solves_a_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "my_function.py").write_text(blocks("docs/write-an-adapter.md", "python")[2])
+    monkeypatch.syspath_prepend(tmp_path)
+    options = importlib.import_module("my_function").my_agent.options
+    assert options == {"target": f"{tmp_path / 'my_function.py'}:my_agent"}
+    assert solve(tmp_path, {"function": options}) == ["passed"]
 
 
 @pytest.mark.usefixtures("nothing_left")
@@ -83,13 +112,19 @@ def longrein_agents():
 """
 
 
-def test_commands_in_the_readme_and_docs_exist() -> None:
+PAGES = [str(path.relative_to(ROOT)) for path in (ROOT / "README.md", *sorted(ROOT.glob("docs/*.md")), *sorted(ROOT.glob("*/*/README.md")))]
+RUN = {"README.md": 2, "docs/write-an-adapter.md": 3, "docs/write-a-verifier.md": 1, "docs/hooks.md": 11}
+"""Python blocks of a page that tests run or compare: here, and for hooks.md in tests/unit/test_plugins_docs.py."""
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_commands_exist(page: str) -> None:
     import typer
 
     from longrein.cli.app import app
 
     commands: Any = typer.main.get_command(app)
-    for block in [*blocks("README.md", ""), *blocks("docs/write-a-verifier.md", "")]:
+    for block in blocks(page, ""):
         for name, rest in COMMAND.findall(block):
             assert name in commands.commands, name
             command = commands.commands[name]
@@ -97,3 +132,17 @@ def test_commands_in_the_readme_and_docs_exist() -> None:
                 command = command.commands[rest.split()[0]]
             known = {option for parameter in command.params for option in parameter.opts}
             assert {word for word in rest.split() if word.startswith("--")} <= known, name + rest
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_block_is_run_or_read(page: str) -> None:
+    assert len(blocks(page, "python")) == RUN.get(page, 0), "a test must run each Python block; count it here then"
+    for block in blocks(page, "toml"):
+        values = tomllib.loads(block)
+        if "project" not in values:  # a config, or a part of one
+            config = from_mapping({"taskset": "practice", "agents": {"nop": {}}} | values)
+            for name, options in config.agents.items():
+                if not (name == "function" and "my_package" in str(options)):
+                    PluginHost.load().agent(name, options)
+    for block in blocks(page, "json"):
+        json.loads(block)

@@ -77,6 +77,7 @@ def test_a_sound_plugin_is_listed_and_answers(install: Install) -> None:
         version="2.5",
         hooks=("longrein_agents",),
         provides=("agent tiny",),
+        sdk=1,
     )
     assert "tiny" in host.names("agent")
     agent = host.agent("tiny", {"effort": 3})
@@ -219,7 +220,8 @@ def test_an_unknown_name_lists_what_is_known_and_what_is_broken(install: Install
     install("lr_bad", "1 / 0")
     with pytest.raises(UnknownNameError) as error:
         PluginHost.load().agent("nopp", {})
-    assert "unknown agent 'nopp'; known: nop, oracle" in str(error.value).replace("aider, ", "").replace("opencode, ", "")
+    assert str(error.value).startswith("unknown agent 'nopp'; known: ")
+    assert {"nop", "oracle"} <= set(error.value.known)
     assert "did you mean 'nop'?" in str(error.value)
     assert "`longrein plugins`" in str(error.value)
     assert "plugin lr_bad (lr-bad 2.5) is failed: cannot be loaded: ZeroDivisionError" in str(error.value)

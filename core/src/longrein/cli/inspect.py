@@ -22,11 +22,8 @@ def plugins(as_json: Json = False) -> None:
         show_json(host.plugins)
         return
     show_table(
-        ("plugin", "distribution", "version", "kind", "state", "hooks", "reason"),
-        [
-            (p.name, p.distribution, p.version, p.kind, p.state, ", ".join(hook.removeprefix("longrein_") for hook in p.hooks), p.reason)
-            for p in host.plugins
-        ],
+        ("plugin", "distribution", "version", "sdk", "kind", "state", "hooks", "reason"),
+        [(p.name, p.distribution, p.version, p.sdk, p.kind, p.state, _short(p.hooks), p.reason) for p in host.plugins],
     )
     say("next: longrein agents list")
 

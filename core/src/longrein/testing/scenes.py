@@ -20,8 +20,6 @@ AWKWARD = (
 )
 """Text that breaks where arguments are quoted, joined, re-serialised or cut in the middle of a character."""
 LONG = "".join(f"print({n}, 'line ä{n} 漢')\n" for n in range(80))
-SECOND = {"second.txt": "two\n"}
-EMPTY = {"empty.txt": ""}
 MAX_CALLS = 3
 HANGS = "import time\ntime.sleep(600)\n"
 FAILS = "raise SystemExit('not right yet')\n"
@@ -30,7 +28,6 @@ FAILS = "raise SystemExit('not right yet')\n"
 def scenes(contract: AdapterContract) -> Mapping[str, Sequence[Scene]]:
     """Return the scenes by name; those of one entry are played at once. "tokens" needs its budget from "calls"."""
     free = {"idle_s": 600.0, "timeout_s": 600.0}
-    both = {"solution.py": LONG, **SECOND, **(EMPTY if contract.adapter.capabilities.tools else {})}
     idle = {"idle_s": contract.patience_s, "timeout_s": 5 * contract.patience_s}
     hung = {"idle_s": 4 * contract.patience_s, "timeout_s": 6 * contract.patience_s}
     own = _Say(contract)
@@ -49,9 +46,14 @@ def scenes(contract: AdapterContract) -> Mapping[str, Sequence[Scene]]:
     ]
     work = [
         Scene("first", [own.write({"solution.py": AWKWARD}), own.run("pwd"), contract.finish], {"solution.py": AWKWARD}, free),
-        Scene("second", [own.write(both), contract.finish], both),
+        Scene("second", [own.several, contract.finish], {"solution.py": LONG}),
     ]
     return {"work": work, **{scene.name: [scene] for scene in played}}
+
+
+def several(contract: AdapterContract) -> Mapping[str, str]:
+    """Return the files that the second session writes in one reply."""
+    return {"solution.py": LONG, "second.txt": "two\n", **({"empty.txt": ""} if contract.adapter.capabilities.tools else {})}
 
 
 class _Say:
@@ -62,6 +64,10 @@ class _Say:
 
     def write(self, files: Mapping[str, str]) -> Step:
         return lambda asked: self._contract.write(asked, files)
+
+    def several(self, asked: Asked) -> Reply | None:
+        """Write several files in one reply, or one where the agent cannot be told more."""
+        return self._contract.write(asked, several(self._contract)) or self._contract.write(asked, {"solution.py": LONG})
 
     def run(self, command: str) -> Step:
         return lambda asked: self._contract.run(asked, command)
