@@ -22,8 +22,9 @@ COMMAND = re.compile(r"longrein ([a-z]+)((?: --?[a-z-]+| [^\s#`]+)*)")
 
 
 def blocks(name: str, language: str) -> list[str]:
-    """Return the code blocks of a file."""
-    return re.findall(rf"```{language}\n(.*?)```", (ROOT / name).read_text(), re.S)
+    """Return the code blocks of a file in a language, "" for those without one."""
+    found = re.findall(r"^```(\w*)\n(.*?)^```$", (ROOT / name).read_text(), re.MULTILINE | re.DOTALL)
+    return [text for written_in, text in found if written_in == language]
 
 
 @pytest.mark.usefixtures("nothing_left")

@@ -177,7 +177,7 @@ class AdapterContract(Contract):
             findings = "; ".join(f"{f.source} {f.message}" for f in shown.rollout.session.findings if "declares history" not in f.message)
             require(not findings, f"findings: {findings}")
             require("edit" in kinds, f"the agent wrote files, but its actions are {kinds}")
-            if shown.scene.name == "first" and not shown.unable:
+            if shown.scene.name == "first" and len(shown.own) > 1 and not shown.unable:  # the command was the second reply
                 require("run" in kinds, f"the agent ran a command, but its actions are {kinds}")
 
     # Capabilities
