@@ -25,7 +25,12 @@ pytestmark = pytest.mark.timeout(300)
 
 def run(tmp_path: Path, options: dict[str, Any], *, status: int = 200, backend: str = "auto") -> Rollout:
     """Run one session of a function on the doubling task."""
-    with ScriptedServer(lambda _: Reply(PROGRAM if status == 200 else "no", status=status)) as server:
+
+    def script(request: dict[str, Any]) -> Reply:
+        asked = "print 2*n" in str(request["messages"])  # and not the engine's own check
+        return Reply(PROGRAM, status=status if asked else 200)
+
+    with ScriptedServer(script) as server:
         config = from_mapping(
             {
                 "taskset": {"name": "doubling", "limit": 1},
