@@ -131,6 +131,6 @@ def test_what_is_made_is_clean(kind: Any, tmp_path: Path) -> None:
     config = Path(__file__).parents[2] / "pyproject.toml"
     for command in (["check", "--ignore", "I001"], ["format", "--check"]):
         done = subprocess.run(
-            ["ruff", *command, "--config", config, tmp_path], capture_output=True, text=True, env={"PATH": Path(sys.executable).parent}
+            ["ruff", *command, "--config", config, tmp_path], capture_output=True, text=True, env={"PATH": str(Path(sys.executable).parent)}
         )
         assert done.returncode == 0, done.stdout

@@ -43,6 +43,7 @@ def new(
 def check(
     kind: Annotated[Checked, typer.Argument(help="What it is.")],
     name: Annotated[str, typer.Argument(help="Its registered name.")],
+    sets: Annotated[list[str] | None, typer.Option("--set", help="Give an option of its config section: key=value.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")] = False,
 ) -> None:
     """Try an installed adapter, verifier or sandbox against its contract; exit 1 when a check fails."""
@@ -50,10 +51,13 @@ def check(
     from longrein.rollout.policy import need_extra
 
     need_extra("run", "openenv", "uvicorn", "httpx")
+    from longrein.config import from_mapping
     from longrein.plugins import PluginHost
     from longrein.testing.contract import contract_of, quiet
 
-    contract = contract_of(kind.value, PluginHost.load().get(kind.value, name))
+    registered = PluginHost.load().get("agent" if kind is Checked.adapter else kind.value, name)
+    options = from_mapping({"taskset": "none", "agents": {name: {}}}, [f"agents.{name}.{item}" for item in sets or ()]).agents[name]
+    contract = contract_of(kind.value, registered, options)
     say(f"trying {kind.value} {name} ({len(contract.checks())} checks)")
     with quiet():
         results = list(contract.results())

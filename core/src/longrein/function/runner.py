@@ -7,13 +7,15 @@ import importlib.machinery
 import inspect
 import json
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 
 class Task:
     """What a function is asked."""
 
-    def __init__(self, given):
+    def __init__(self, given: Mapping[str, Any]) -> None:
         self.prompt = given["prompt"]
         self.files = given["files"]
         """Paths of the files placed in the workspace."""
@@ -28,14 +30,14 @@ class Task:
 class Absent(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     """Stands for longrein, which is not here: a file that uses its decorator, or runs it below a main guard, is imported all the same."""
 
-    def find_spec(self, fullname, path=None, target=None):
+    def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> Any:
         return importlib.machinery.ModuleSpec(fullname, self, is_package=True) if fullname.split(".")[0] == "longrein" else None
 
-    def exec_module(self, module):
+    def exec_module(self, module: Any) -> None:
         module.__getattr__ = lambda name: lambda given=None, *more, **named: given
 
 
-def main():
+def main() -> None:
     """Import the function, give it its client and its task, and wait for it."""
     sys.meta_path.insert(0, Absent())
     given = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
@@ -44,7 +46,7 @@ def main():
     try:
         import openai
     except ImportError:
-        client = None
+        client: Any = None
     else:
         client = openai.AsyncOpenAI() if waits else openai.OpenAI()
     answer = function(client, Task(given))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import unittest
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
 from typing import Any, Literal, NoReturn
@@ -80,8 +80,13 @@ def not_applicable(reason: str) -> NoReturn:
     raise NotApplicable(reason)
 
 
-def contract_of(kind: str, cls: Any) -> type[Contract]:
+def contract_of(kind: str, cls: Any, options: Mapping[str, Any]) -> type[Contract]:
     """Return the contract of a registered class: the one that its `contract` attribute names, else the kit's for its kind.
+
+    Args:
+        kind: adapter, verifier or sandbox.
+        cls: the class to try.
+        options: as in its config section, over those that the contract gives.
 
     Raises:
         PluginError: the attribute names no contract.
@@ -91,7 +96,7 @@ def contract_of(kind: str, cls: Any) -> type[Contract]:
     base: type[Contract] = getattr(testing, f"{kind.title()}Contract")
     named = getattr(cls, "contract", None)
     if named is None:
-        return type(base)(f"{cls.__name__}Contract", (base,), {kind: cls})
+        return type(f"{cls.__name__}Contract", (base,), {kind: cls, "options": options})
     try:
         module, _, name = named.partition(":")
         found = getattr(import_module(module), name)
@@ -99,7 +104,7 @@ def contract_of(kind: str, cls: Any) -> type[Contract]:
         raise PluginError(f"{kind} {cls.name!r} names the contract {named!r}, which cannot be loaded: {describe(error)}") from error
     if not (isinstance(found, type) and issubclass(found, base)):
         raise PluginError(f"{kind} {cls.name!r} names the contract {named!r}, which is no {base.__name__}")
-    return found
+    return type(found.__name__, (found,), {"options": {**getattr(found, "options", {}), **options}})
 
 
 @contextmanager
