@@ -65,4 +65,4 @@ def test_a_contract_that_cannot_be_had_is_named(named: str, says: str) -> None:
 
 
 def test_options_are_those_of_the_contract_with_those_given() -> None:
-    assert contract_of("adapter", Nop, {"a": 1}).options == {"a": 1}  # type: ignore[attr-defined]
+    assert contract_of("adapter", Nop, {"a": 1}).options == {"a": 1}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -52,12 +52,15 @@ def check(
 
     need_extra("run", "openenv", "uvicorn", "httpx")
     from longrein.config import from_mapping
+    from longrein.options import structure
     from longrein.plugins import PluginHost
     from longrein.testing.contract import contract_of, quiet
 
-    registered = PluginHost.load().get("agent" if kind is Checked.adapter else kind.value, name)
+    registered: Any = PluginHost.load().get("agent" if kind is Checked.adapter else kind.value, name)
     options = from_mapping({"taskset": "none", "agents": {name: {}}}, [f"agents.{name}.{item}" for item in sets or ()]).agents[name]
     contract = contract_of(kind.value, registered, options)
+    if kind is not Checked.sandbox:
+        structure(registered.Options, contract.options, where=f"[{'agents' if kind is Checked.adapter else 'verifiers'}.{name}]")
     say(f"trying {kind.value} {name} ({len(contract.checks())} checks)")
     with quiet():
         results = list(contract.results())

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import PurePosixPath
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from attrs import evolve
 
@@ -35,12 +35,14 @@ class AdapterContract(Contract):
     """
 
     adapter: ClassVar[type[AgentAdapter]]
-    options: ClassVar[Mapping[str, Any]] = {}
-    """As in the config section `[agents.NAME]`."""
     sandbox: ClassVar[str] = "auto"
     patience_s: ClassVar[float] = 30.0
     """Longer than the agent ever stays silent by itself; hanging agents cost so much time."""
     never: ClassVar[threading.Event] = threading.Event()
+    _played_scenes: ClassVar[dict[str, list[Shown] | Exception]]
+
+    def __init_subclass__(cls) -> None:
+        cls._played_scenes = {}
 
     def write(self, asked: Asked, files: Mapping[str, str]) -> Reply | None:
         """Return one reply that makes the agent write `files`, path below the workspace to text."""
@@ -297,18 +299,17 @@ class AdapterContract(Contract):
         return self._shown(name)
 
     def _remembered(self, name: str) -> list[Shown] | Exception:
-        memory: dict[str, Any] = vars(type(self)).get("_memory") or {}
-        if not memory:
-            type(self)._memory = memory = {}  # type: ignore[attr-defined]
-        if name not in memory:
+        """Play a scene at most once for a class; all its checks look at the same sessions."""
+        if name not in self._played_scenes:
             try:
                 played = scenes(self)[name]
                 if name == "tokens":
                     played = [evolve(scene, limits={**scene.limits, "max_tokens": self._token_budget()}) for scene in played]
-                memory[name] = play(played, self.adapter, options=self.options, sandbox=self.sandbox, aside=self.aside)
+                shown = play(played, self.adapter, options=self.options, sandbox=self.sandbox, aside=self.aside)
+                self._played_scenes[name] = shown
             except Exception as error:
-                memory[name] = error
-        return memory[name]  # type: ignore[no-any-return]
+                self._played_scenes[name] = error
+        return self._played_scenes[name]
 
     def _token_budget(self) -> int:
         """Return what two replies cost: the second is not cut, and the agent asks once more."""

@@ -7,7 +7,7 @@ import unittest
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
-from typing import Any, Literal, NoReturn
+from typing import Any, ClassVar, Literal, NoReturn
 
 from attrs import frozen
 
@@ -38,6 +38,9 @@ class Contract:
 
     Nothing here needs pytest.
     """
+
+    options: ClassVar[Mapping[str, Any]] = {}
+    """Options of the class under test, as in its config section."""
 
     @classmethod
     def checks(cls) -> list[str]:
@@ -104,7 +107,7 @@ def contract_of(kind: str, cls: Any, options: Mapping[str, Any]) -> type[Contrac
         raise PluginError(f"{kind} {cls.name!r} names the contract {named!r}, which cannot be loaded: {describe(error)}") from error
     if not (isinstance(found, type) and issubclass(found, base)):
         raise PluginError(f"{kind} {cls.name!r} names the contract {named!r}, which is no {base.__name__}")
-    return type(found.__name__, (found,), {"options": {**getattr(found, "options", {}), **options}})
+    return type(found.__name__, (found,), {"options": {**found.options, **options}})
 
 
 @contextmanager

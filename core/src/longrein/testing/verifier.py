@@ -47,7 +47,6 @@ class VerifierContract(Contract):
     `contract` attribute, so that `longrein check verifier NAME` finds it."""
 
     verifier: ClassVar[type[Verifier]]
-    options: ClassVar[Mapping[str, Any]] = {}
 
     def samples(self, folder: Path) -> Sequence[Sample]:
         """Return tasks with a known solution; `folder` is there for hidden files and is removed afterwards."""
