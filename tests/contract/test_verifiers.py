@@ -16,6 +16,7 @@ from longrein.model import Verdict
 from longrein.tasks.contract import FolderContract
 from longrein.testing import Sample, VerifierContract
 from longrein.verifier import Verifier
+from longrein_command.contract import CommandContract
 from longrein_deepcoder.contract import DeepCoderContract
 
 
@@ -24,6 +25,10 @@ class TestFolder(FolderContract):
 
 
 class TestDeepCoder(DeepCoderContract):
+    pass
+
+
+class TestCommand(CommandContract):
     pass
 
 

@@ -28,5 +28,5 @@ class FolderContract(VerifierContract):
         hidden.mkdir()
         (hidden / "check.py").write_text(CHECK, encoding="utf-8")
         (hidden / "wanted").write_text("canary-8362\n", encoding="utf-8")
-        task = {"folder": str(folder), "verify": '"$PYTHON" ../hidden/check.py', "timeout_s": 60.0}
+        task = {"folder": str(folder), "verify": '"$PYTHON" ../hidden/check.py', "timeout_s": 60.0, "memory_mb": 1024}
         return [Sample(task, {"solution.py": "print('canary-' + str(2 * 4181))\n"}, ["canary-8362"])]

@@ -48,6 +48,7 @@ class CommandVerifier(Verifier):
 
     name: ClassVar[str] = "command"
     Options: ClassVar[type] = CommandOptions
+    contract: ClassVar[str | None] = "longrein_command.contract:CommandContract"
     options: CommandOptions
 
     async def grade(self, hidden: Mapping[str, Any], workspace: Path) -> Verdict:
