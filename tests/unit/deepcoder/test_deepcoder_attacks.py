@@ -12,13 +12,14 @@ import pytest
 from longrein.errors import SandboxError
 from longrein.model import Verdict
 from longrein_deepcoder.forked import ForkServer
+from longrein_deepcoder.verifier import DeepCoderVerifierOptions
 
 Grade = Callable[..., Verdict]
 
 
 def namespaces_work() -> bool:
     try:
-        ForkServer(Path(sys.executable), "namespaces").close()
+        ForkServer(Path(sys.executable), "namespaces", DeepCoderVerifierOptions().limits).close()
     except SandboxError:
         return False
     return True

@@ -37,25 +37,33 @@ def hide_server(ours: tuple[str, ...], startup: frozenset[str]) -> None:
     _warm_tops.update(name.partition(".")[0] for name in _warm)
 
 
-def limit_program(request: dict[str, Any], *, largest: int) -> None:
-    """Set the limits of this init and its cases; CPU and memory in use are watched by the init.
-
-    Args:
-        largest: size of the workspace's largest file, which the init has to write again.
-    """
-    space = request["memory_mb"] * MB + ADDRESS_SPACE_EXTRA
+def limit(limits: dict[str, Any]) -> None:
+    """Set the limits that all cases share, in the server; CPU and memory in use are watched by the init."""
     for which, most in (
         (resource.RLIMIT_CORE, 0),
-        (resource.RLIMIT_AS, space),
-        (resource.RLIMIT_NPROC, request["processes"]),
+        (resource.RLIMIT_AS, limits["memory_mb"] * MB + ADDRESS_SPACE_EXTRA),
         (resource.RLIMIT_NOFILE, 256),
         (resource.RLIMIT_MEMLOCK, 0),
         (resource.RLIMIT_STACK, STACK),
-        (resource.RLIMIT_FSIZE, max(request["output_kb"] << 10, largest)),
     ):
-        _, hard = resource.getrlimit(which)
-        most = most if hard == resource.RLIM_INFINITY else min(most, hard)
-        resource.setrlimit(which, (most, most))
+        _lower(which, most)
+
+
+def limit_program(limits: dict[str, Any], *, largest: int, others: int) -> None:
+    """Set the limits of this init and its cases that depend on the program.
+
+    Args:
+        largest: size of the workspace's largest file, which the init has to write again.
+        others: processes of the same user that the kernel counts too.
+    """
+    _lower(resource.RLIMIT_NPROC, limits["max_processes"] + others)
+    _lower(resource.RLIMIT_FSIZE, max(limits["output_kb"] << 10, largest))
+
+
+def _lower(which: int, most: int) -> None:
+    _, hard = resource.getrlimit(which)
+    most = most if hard == resource.RLIM_INFINITY else min(most, hard)
+    resource.setrlimit(which, (most, most))
 
 
 def dress(work: str, *, is_call: bool) -> dict[str, Any]:
