@@ -26,23 +26,6 @@ from longrein_deepcoder.forkserver import lr_wire as wire
 from longrein_deepcoder.forkserver.lr_wire import ENDINGS, REPLY
 
 MAIN = Path(__file__).parent / "forkserver" / "lr_main.py"
-PRELOAD = (
-    "bisect",
-    "collections",
-    "copy",
-    "functools",
-    "heapq",
-    "io",
-    "itertools",
-    "json",
-    "math",
-    "operator",
-    "re",
-    "string",
-    "time",
-    "typing",
-)
-"""What most programs import. Each module more makes every fork slower; threading and random would also run hooks in each."""
 ENVIRONMENT = {
     "PATH": "/usr/local/bin:/usr/bin:/bin",
     "LANG": "C.UTF-8",
@@ -124,7 +107,6 @@ class ForkServer:
         root = self._folder / "root"
         root.mkdir(exist_ok=True)
         settings = {
-            "preload": PRELOAD,
             "boxed": isolation == "namespaces",
             "prefixes": prefixes(python),
             "root": str(root),

@@ -1,5 +1,7 @@
 """The init of a program: it forks each case, ends everything, and restores the folders before the next."""
 
+from __future__ import annotations
+
 import _signal
 import _socket
 import fcntl
@@ -10,12 +12,15 @@ import resource
 import select
 import stat
 import time
-from typing import Any, NoReturn
 
 import lr_box
 import lr_case
 import lr_libc as libc
 import lr_wire as wire
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, NoReturn
 
 WATCH_MS = 20
 FOLDER_MODE, FILE_MODE = stat.S_IFDIR | 0o755, stat.S_IFREG | 0o644
@@ -33,14 +38,16 @@ class Init:
         control: the grader's socket; the first message brings the program, each other one a case.
         limits: of one case.
         folder: for the working folder and that of temporary files.
+        startup: the modules that a plain interpreter has.
         boxed: whether this process is in namespaces of its own.
     """
 
-    def __init__(self, control: _socket.socket, limits: dict[str, Any], folder: str, *, boxed: bool) -> None:
+    def __init__(self, control: _socket.socket, limits: dict[str, Any], folder: str, startup: frozenset[str], *, boxed: bool) -> None:
         self.control, self.limits, self.folder, self.boxed = control, limits, folder, boxed
         libc.prctl(libc.PR_SET_DUMPABLE, 0)
         _signal.signal(_signal.SIGCHLD, _signal.SIG_DFL)
         if boxed:
+            os.setpgid(0, 0)  # else the cases could signal the server; a session would get a scheduling group of its own
             lr_box.mount_private(limits["disk_mb"])
             libc.drop_capabilities()
         else:
@@ -57,7 +64,9 @@ class Init:
         self.folders, self.files = _tree(folder, files)
         self.fill()
         lr_case.limit_program(limits, largest=max(map(len, self.files.values())), others=0 if boxed else _user_threads())
-        self.case = lr_case.Case(request, code, lr_case.dress(self.work, is_call=request["kind"] == "call"))
+        namespace = lr_case.dress(self.work, is_call=request["kind"] == "call")
+        self.case = lr_case.Case(request, code, namespace, self.work, boxed=boxed)
+        lr_case.import_ahead(files, files["solution.py"], startup)
         self.base = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
         gc.freeze()
 

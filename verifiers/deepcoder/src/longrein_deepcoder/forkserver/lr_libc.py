@@ -14,6 +14,9 @@ _libc = ctypes.CDLL(None, use_errno=True)
 _python = ctypes.PyDLL(None, use_errno=True)
 
 
+_fork, _kill = _python.fork, _libc.kill
+
+
 def _check(result: int, what: str) -> int:
     if result < 0:
         number = ctypes.get_errno()
@@ -37,13 +40,13 @@ def fork_into(flags: int) -> int:
 
 def fork() -> int:
     """Fork without the interpreter's own preparations: with one thread and no hooks they only copy some forty pages each time."""
-    pid: int = _python.fork()
+    pid: int = _fork()
     return pid if pid >= 0 else _check(pid, "fork")
 
 
 def kill_all() -> bool:
     """Kill every process that this one may see; return whether there was any. (`os.kill` would raise where there was none.)"""
-    return bool(_libc.kill(-1, 9) == 0)
+    return bool(_kill(-1, 9) == 0)
 
 
 def mount(source: str, target: str, kind: str = "", flags: int = 0, data: str = "") -> None:

@@ -1,12 +1,12 @@
 """The server's loop: one process for each program, which becomes the init of a box and forks the cases."""
 
+from __future__ import annotations
+
 import _signal
 import _socket
 import gc
-import importlib
 import os
 import sys
-from typing import Any
 
 import lr_box
 import lr_case
@@ -16,6 +16,10 @@ import lr_seccomp
 import lr_warm
 import lr_wire as wire
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
 OURS = ("lr_box", "lr_case", "lr_init", "lr_libc", "lr_seccomp", "lr_server", "lr_warm", "lr_wire")
 
 
@@ -24,12 +28,10 @@ def serve(fd: int, settings: dict[str, Any], startup: frozenset[str]) -> lr_init
 
     Args:
         fd: the grader's socket.
-        settings: the modules to preload, whether to use namespaces, the folders of the interpreter, the limits of a case.
+        settings: whether to use namespaces, the folders of the interpreter, the limits of a case.
         startup: the modules that a plain interpreter has.
     """
     os.environ.pop("LD_BIND_NOW", None)
-    for name in settings["preload"]:
-        importlib.import_module(name)
     libc.prctl(libc.PR_SET_CHILD_SUBREAPER, 1)
     _signal.signal(_signal.SIGCHLD, _signal.SIG_IGN)
     for number in (_signal.SIGINT, _signal.SIGXFSZ):
@@ -41,7 +43,7 @@ def serve(fd: int, settings: dict[str, Any], startup: frozenset[str]) -> lr_init
         libc.prctl(libc.PR_SET_NO_NEW_PRIVS, 1)
         lr_seccomp.install()
     lr_case.limit(settings["limits"])
-    lr_case.hide_server(OURS, startup)
+    lr_case.hide_server(OURS)
     lr_warm.up()
     gc.collect()
     gc.freeze()
@@ -56,19 +58,19 @@ def serve(fd: int, settings: dict[str, Any], startup: frozenset[str]) -> lr_init
         pid = libc.fork_into(lr_box.PROGRAM) if boxed else libc.fork()
         if pid == 0:
             sock.close()
-            return _start_init(fds[0], settings["limits"], user if boxed else None, message.decode())
+            return _start_init(fds[0], settings["limits"], user if boxed else None, message.decode(), startup)
         for each in fds:
             os.close(each)
 
 
-def _start_init(fd: int, limits: dict[str, Any], user: tuple[int, int] | None, folder: str) -> lr_init.Init:
+def _start_init(fd: int, limits: dict[str, Any], user: tuple[int, int] | None, folder: str, startup: frozenset[str]) -> lr_init.Init:
     """Make the box and its init; every failure goes to the grader as a message."""
     control = _socket.socket(fileno=fd)
     try:
         if user is None:
-            return lr_init.Init(control, limits, folder, boxed=False)
+            return lr_init.Init(control, limits, folder, startup, boxed=False)
         lr_box.map_user(*user)
-        return lr_init.Init(control, limits, lr_box.BOX, boxed=True)
+        return lr_init.Init(control, limits, lr_box.BOX, startup, boxed=True)
     except BaseException as error:
         wire.send(control, f"trouble {type(error).__name__}: {error}".encode()[:4000])
         os._exit(1)

@@ -8,6 +8,8 @@ import gc
 import io
 import sys
 
+import lr_case
+
 REHEARSAL = """
 import sys
 n = int(input())
@@ -40,13 +42,15 @@ sys.stdout.write("".join([chr(ord("a") + 1), str(2 ** 70 / 3), repr(rest)]) + "\
 
 
 def up() -> None:
-    """Run the rehearsal some times, so that the interpreter settles, on streams of its own."""
+    """Run the rehearsal as a case some times, so that the interpreter settles, on streams of its own."""
     given = b"2\n1 2\n3 4\nb,a\nc\nd\n"
     streams = sys.stdin, sys.stdout
     code = compile(REHEARSAL, "solution.py", "exec", dont_inherit=True)
     for _ in range(3):
         sys.stdin, sys.stdout = io.TextIOWrapper(io.BytesIO(given)), io.TextIOWrapper(io.BytesIO())
-        exec(code, {"__name__": "rehearsal"})
-        sys.stdout.flush()
-        gc.collect()
+        case = lr_case.Case({"kind": "stdin", "fn_name": None}, -1, {"__name__": "rehearsal"}, "", boxed=True)
+        case.ending = (sys.stdout, sys.stderr, int, gc.collect, gc.get_objects)
+        exec(code, case.namespace)
+        case.finish()
     sys.stdin, sys.stdout = streams
+    gc.collect()
