@@ -142,15 +142,19 @@ class Case:
         self.ending = (sys.stdout, sys.stderr, os._exit, gc.collect, gc.get_objects)
         self.dumps: Any = __import__("json").dumps if self.is_call else None
 
-    def enter(self) -> None:
-        """Turn this fork of the init into a process that is ready to execute `code`."""
+    def enter(self, first: int = 3) -> None:
+        """Turn this fork of the init into a process that is ready to execute `code`.
+
+        Args:
+            first: descriptors from here on are closed.
+        """
         if not self.boxed:
             os.setpgid(0, 0)
         for number, fd in zip((0, 1, 2, ARGUMENTS, RESULT), self.fds, strict=False):
             os.dup2(fd, number)
         if self.code is None:
             os.dup2(self.code_fd, CODE)
-        os.closerange(3, CODE)
+        os.closerange(first, CODE)
         sys.path.insert(0, self.work)
         _signal.signal(_signal.SIGINT, _signal.default_int_handler)
         if random := sys.modules.get("random"):

@@ -38,56 +38,74 @@ class Init:
         control: the grader's socket; the first message brings the program, each other one a case.
         limits: of one case.
         folder: for the working folder and that of temporary files.
-        startup: the modules that a plain interpreter has.
         boxed: whether this process is in namespaces of its own.
     """
 
-    def __init__(self, control: _socket.socket, limits: dict[str, Any], folder: str, startup: frozenset[str], *, boxed: bool) -> None:
+    def __init__(self, control: _socket.socket, limits: dict[str, Any], folder: str, *, boxed: bool) -> None:
         self.control, self.limits, self.folder, self.boxed = control, limits, folder, boxed
+        self.work = f"{folder}/work"
+        self.poll = select.poll()
+        self.poll.register(control, 0)
+
+    def begin(self) -> None:
+        """Make this process, a fork of the server, fit to look after cases."""
         libc.prctl(libc.PR_SET_DUMPABLE, 0)
         _signal.signal(_signal.SIGCHLD, _signal.SIG_DFL)
-        if boxed:
+        if self.boxed:
             os.setpgid(0, 0)  # else the cases could signal the server; a session would get a scheduling group of its own
-            lr_box.mount_private(limits["disk_mb"])
+            lr_box.mount_private(self.limits["disk_mb"])
             libc.drop_capabilities()
         else:
             libc.prctl(libc.PR_SET_CHILD_SUBREAPER, 1)
-        self.poll = select.poll()
-        self.poll.register(control, 0)
-        message, fds = wire.receive(control)
+
+    def load(self, startup: frozenset[str]) -> None:
+        """Receive the program, fill its folder and import what it imports.
+
+        Args:
+            startup: the modules that a plain interpreter has.
+        """
+        message, fds = wire.receive(self.control)
         if not message:
             self.leave()
-        archive, code = fds
-        request, files = marshal.loads(wire.read_all(archive))
-        os.close(archive)
-        self.work = f"{folder}/work"
-        self.folders, self.files = _tree(folder, files)
+        request, files = marshal.loads(wire.read_all(fds[0]))
+        os.close(fds[0])
+        self.folders, self.files = _tree(self.folder, files)
         self.fill()
-        lr_case.limit_program(limits, largest=max(map(len, self.files.values())), others=0 if boxed else _user_threads())
         namespace = lr_case.dress(self.work, is_call=request["kind"] == "call")
-        self.case = lr_case.Case(request, code, namespace, self.work, boxed=boxed)
+        self.case = lr_case.Case(request, fds[1], namespace, self.work, boxed=self.boxed)
         lr_case.import_ahead(files, files["solution.py"], startup)
+
+    def limit(self) -> None:
+        """Set the limits that the program's cases inherit."""
+        largest = max(map(len, self.files.values()))
+        lr_case.limit_program(self.limits, largest=largest, others=0 if self.boxed else _user_threads())
         self.base = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
         gc.freeze()
 
     def next_case(self) -> lr_case.Case:
         """Answer requests for cases; return in each process that is to run one, and nowhere else."""
-        case, control = self.case, self.control
         while True:
-            message, fds = wire.receive(control)
-            if not message:
-                self.leave()
-            if case.code is None and fcntl.fcntl(case.code_fd, fcntl.F_GET_SEALS):
-                case.code = marshal.loads(wire.read_all(case.code_fd))
-                gc.freeze()
-            pid = libc.fork()
-            if pid == 0:
-                case.fds = fds
+            if (case := self.step()) is not None:
                 return case
-            control.send(self.watch(pid))
-            for fd in fds:
-                os.close(fd)
-            self.restore()
+
+    def step(self) -> lr_case.Case | None:
+        """Answer one request; return the case in the process that is to run it, and None here."""
+        message, fds = wire.receive(self.control)
+        if not message:
+            self.leave()
+        case = self.case
+        if case.code is None and fcntl.fcntl(case.code_fd, fcntl.F_GET_SEALS):
+            case.code = marshal.loads(wire.read_all(case.code_fd))
+            gc.freeze()
+        pid = libc.fork()
+        if pid == 0:
+            case.fds = fds
+            return case
+        self.control.send(self.watch(pid))
+        for fd in fds:
+            os.close(fd)
+        self.restore()
+        return None
 
     def watch(self, pid: int) -> bytes:
         """Wait for a case within its limits, end all its processes, and return what they used, as a REPLY."""

@@ -33,6 +33,7 @@ def serve(fd: int, settings: dict[str, Any], startup: frozenset[str]) -> lr_init
     """
     os.environ.pop("LD_BIND_NOW", None)
     libc.prctl(libc.PR_SET_CHILD_SUBREAPER, 1)
+    lr_warm.up(f"{settings['folder']}/rehearsal", settings["limits"])
     _signal.signal(_signal.SIGCHLD, _signal.SIG_IGN)
     for number in (_signal.SIGINT, _signal.SIGXFSZ):
         _signal.signal(number, _signal.SIG_DFL)
@@ -44,7 +45,6 @@ def serve(fd: int, settings: dict[str, Any], startup: frozenset[str]) -> lr_init
         lr_seccomp.install()
     lr_case.limit(settings["limits"])
     lr_case.hide_server(OURS)
-    lr_warm.up()
     gc.collect()
     gc.freeze()
     user = os.geteuid(), os.getegid()
@@ -68,9 +68,14 @@ def _start_init(fd: int, limits: dict[str, Any], user: tuple[int, int] | None, f
     control = _socket.socket(fileno=fd)
     try:
         if user is None:
-            return lr_init.Init(control, limits, folder, startup, boxed=False)
-        lr_box.map_user(*user)
-        return lr_init.Init(control, limits, lr_box.BOX, startup, boxed=True)
+            init = lr_init.Init(control, limits, folder, boxed=False)
+        else:
+            lr_box.map_user(*user)
+            init = lr_init.Init(control, limits, lr_box.BOX, boxed=True)
+        init.begin()
+        init.load(startup)
+        init.limit()
+        return init
     except BaseException as error:
         wire.send(control, f"trouble {type(error).__name__}: {error}".encode()[:4000])
         os._exit(1)

@@ -4,13 +4,23 @@ The interpreter's method cache and the pages that such code touches for the firs
 again in every fork of it, where each page written is copied.
 """
 
+from __future__ import annotations
+
+import _socket
 import gc
-import io
+import marshal
+import os
 import sys
 
 import lr_case
+import lr_init
+import lr_wire as wire
 
-REHEARSAL = """
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+REHEARSAL = b"""
 import sys
 n = int(input())
 rows = [list(map(int, input().split())) for _ in range(n)]
@@ -40,17 +50,62 @@ print(f"{Point(2).move(3).x:.2f}", " ".join(map(str, rows[0])), "yes" if "x" in 
 sys.stdout.write("".join([chr(ord("a") + 1), str(2 ** 70 / 3), repr(rest)]) + "\\n")
 """
 
+GIVEN = b"2\n1 2\n3 4\nb,a\nc\nd\n"
 
-def up() -> None:
-    """Run the rehearsal as a case some times, so that the interpreter settles, on streams of its own."""
-    given = b"2\n1 2\n3 4\nb,a\nc\nd\n"
-    streams = sys.stdin, sys.stdout
-    code = compile(REHEARSAL, "solution.py", "exec", dont_inherit=True)
-    for _ in range(3):
-        sys.stdin, sys.stdout = io.TextIOWrapper(io.BytesIO(given)), io.TextIOWrapper(io.BytesIO())
-        case = lr_case.Case({"kind": "stdin", "fn_name": None}, -1, {"__name__": "rehearsal"}, "", boxed=True)
-        case.ending = (sys.stdout, sys.stderr, int, gc.collect, gc.get_objects)
-        exec(code, case.namespace)
-        case.finish()
-    sys.stdin, sys.stdout = streams
-    gc.collect()
+
+def up(folder: str, limits: dict[str, Any]) -> None:
+    """Play an init and its cases some times, until the interpreter has settled.
+
+    Args:
+        folder: made for the rehearsal and removed after it.
+        limits: of a case.
+    """
+    main, argv, path, streams = sys.modules["__main__"], sys.argv[:], sys.path[:], (sys.stdin, sys.stdout)
+    standard = [os.dup(number) for number in range(3)]
+    os.mkdir(folder)
+    ours, theirs = _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
+    code = os.memfd_create("code", os.MFD_ALLOW_SEALING)
+    _send(ours, b"program", _file(marshal.dumps(({"kind": "stdin", "fn_name": None}, {"solution.py": REHEARSAL}), 2)), os.dup(code))
+    init = lr_init.Init(theirs, limits, folder, boxed=False)
+    init.load(frozenset(sys.modules))
+    for _ in range(4):
+        fds = [_file(GIVEN), _file(b""), _file(b"")]
+        _send(ours, b"case", *map(os.dup, fds))
+        if init.step() is not None:
+            os._exit(0)
+        wire.receive(ours)
+        _play(init.case, fds)
+        for fd in fds:
+            os.close(fd)
+    for number, fd in enumerate(standard):
+        os.dup2(fd, number)
+    for fd in (*standard, code, init.case.code_fd):
+        os.close(fd)
+    sys.modules["__main__"], sys.argv[:], sys.path[:], (sys.stdin, sys.stdout) = main, argv, path, streams
+    os.chdir("/")
+    lr_init.remove(folder)
+
+
+def _play(case: lr_case.Case, fds: list[int]) -> None:
+    """Run a case in this very process."""
+    case.fds, case.exit_code, case.boxed = fds, 0, True
+    case.enter(first=lr_case.CODE)
+    os.lseek(0, 0, os.SEEK_SET)
+    sys.stdin, sys.stdout = open(0, closefd=False), open(1, "w", closefd=False)
+    case.ending = (sys.stdout, sys.stderr, int, gc.collect, gc.get_objects)
+    exec(case.code, case.namespace)
+    case.finish()
+
+
+def _file(content: bytes) -> int:
+    fd = os.memfd_create("rehearsal")
+    os.write(fd, content)
+    os.lseek(fd, 0, os.SEEK_SET)
+    return fd
+
+
+def _send(sock: _socket.socket, message: bytes, *fds: int) -> None:
+    """Send descriptors and close them here."""
+    wire.send(sock, message, fds)
+    for fd in fds:
+        os.close(fd)
