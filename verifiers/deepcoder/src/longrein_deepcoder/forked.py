@@ -101,7 +101,9 @@ class ForkServer:
         else:
             shutil.rmtree(self._folder, ignore_errors=True)
             raise SandboxError("; ".join(problems))
-        self.close = weakref.finalize(self, _close, self._process, self._sock, self._folder)
+        self._spare: deque[tuple[socket.socket, Path | None]] = deque()
+        self.close = weakref.finalize(self, _close, self._process, self._sock, self._folder, self._spare)
+        self._order()
 
     def _start(self, python: Path, isolation: str) -> None:
         root = self._folder / "root"
@@ -145,24 +147,38 @@ class ForkServer:
         Args:
             files: path below the working folder to content; holds solution.py.
         """
-        folder = Path(tempfile.mkdtemp(dir=self._folder)) if self.isolation == "processes" else None
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        code = os.memfd_create("code", os.MFD_ALLOW_SEALING)
-        archive = memory_file(marshal.dumps(({"kind": kind, "fn_name": fn_name}, dict(files)), 2))
+        control, folder = self._take()
+        fds = []
         try:
+            fds.append(memory_file(marshal.dumps(({"kind": kind, "fn_name": fn_name}, dict(files)), 2)))
+            fds.append(os.memfd_create("code", os.MFD_ALLOW_SEALING))
             try:
-                with theirs, self._lock:
-                    wire.send(self._sock, str(folder).encode(), (theirs.fileno(),))
-                wire.send(ours, b"program", (archive, code))
+                wire.send(control, b"program", tuple(fds))
             except OSError as error:
-                raise SandboxError(f"the grader's process is gone: {error}") from error
-            yield Program(ours, code, is_call=kind == "call")
+                raise SandboxError(f"the program's init is gone: {error}") from error
+            yield Program(control, fds[1], is_call=kind == "call")
         finally:
-            ours.close()
-            os.close(code)
-            os.close(archive)
+            control.close()
+            for fd in fds:
+                os.close(fd)
             if folder is not None:
                 shutil.rmtree(folder, ignore_errors=True)
+
+    def _take(self) -> tuple[socket.socket, Path | None]:
+        """Return a new box: the socket to its init, and its folder without namespaces. The next one is being made by then."""
+        with self._lock:
+            try:
+                self._order()
+            except OSError as error:
+                raise SandboxError(f"the grader's process is gone: {error}") from error
+            return self._spare.popleft()
+
+    def _order(self) -> None:
+        folder = Path(tempfile.mkdtemp(dir=self._folder)) if self.isolation == "processes" else None
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._spare.append((ours, folder))
+        with theirs:
+            wire.send(self._sock, str(folder).encode(), (theirs.fileno(),))
 
     @property
     def pid(self) -> int:
@@ -181,8 +197,12 @@ class ForkServer:
         self.close()
 
 
-def _close(process: subprocess.Popen[bytes], sock: socket.socket, folder: Path) -> None:
+def _close(
+    process: subprocess.Popen[bytes], sock: socket.socket, folder: Path, spare: deque[tuple[socket.socket, Path | None]]
+) -> None:
     sock.close()
+    while spare:
+        spare.popleft()[0].close()
     with suppress(subprocess.TimeoutExpired):
         process.wait(5)
     if process.poll() is None:

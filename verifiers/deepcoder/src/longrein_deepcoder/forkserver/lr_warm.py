@@ -63,9 +63,21 @@ def up(folder: str, limits: dict[str, Any]) -> None:
     main, argv, path, streams = sys.modules["__main__"], sys.argv[:], sys.path[:], (sys.stdin, sys.stdout)
     standard = [os.dup(number) for number in range(3)]
     os.mkdir(folder)
+    try:
+        _rehearse(folder, limits)
+    finally:
+        for number, fd in enumerate(standard):
+            os.dup2(fd, number)
+            os.close(fd)
+        sys.modules["__main__"], sys.argv[:], sys.path[:], (sys.stdin, sys.stdout) = main, argv, path, streams
+        os.chdir("/")
+        lr_init.remove(folder)
+
+
+def _rehearse(folder: str, limits: dict[str, Any]) -> None:
     ours, theirs = _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
-    code = os.memfd_create("code", os.MFD_ALLOW_SEALING)
-    _send(ours, b"program", _file(marshal.dumps(({"kind": "stdin", "fn_name": None}, {"solution.py": REHEARSAL}), 2)), os.dup(code))
+    program = {"kind": "stdin", "fn_name": None}, {"solution.py": REHEARSAL}
+    _send(ours, b"program", _file(marshal.dumps(program, 2)), os.memfd_create("code", os.MFD_ALLOW_SEALING))
     init = lr_init.Init(theirs, limits, folder, boxed=False)
     init.load(frozenset(sys.modules))
     for _ in range(4):
@@ -77,13 +89,7 @@ def up(folder: str, limits: dict[str, Any]) -> None:
         _play(init.case, fds)
         for fd in fds:
             os.close(fd)
-    for number, fd in enumerate(standard):
-        os.dup2(fd, number)
-    for fd in (*standard, code, init.case.code_fd):
-        os.close(fd)
-    sys.modules["__main__"], sys.argv[:], sys.path[:], (sys.stdin, sys.stdout) = main, argv, path, streams
-    os.chdir("/")
-    lr_init.remove(folder)
+    os.close(init.case.code_fd)
 
 
 def _play(case: lr_case.Case, fds: list[int]) -> None:
