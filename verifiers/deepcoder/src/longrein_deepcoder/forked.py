@@ -126,7 +126,7 @@ class ForkServer:
                 stderr=log,
                 env=ENVIRONMENT | STARTUP,
                 cwd="/",
-                start_new_session=True,
+                process_group=0,
             )
         hello, _ = wire.receive(ours)
         text = wire.read_all(log).decode(errors="replace").strip()

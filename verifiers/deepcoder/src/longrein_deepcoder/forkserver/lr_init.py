@@ -52,7 +52,6 @@ class Init:
         libc.prctl(libc.PR_SET_DUMPABLE, 0)
         _signal.signal(_signal.SIGCHLD, _signal.SIG_DFL)
         if self.boxed:
-            os.setpgid(0, 0)  # else the cases could signal the server; a session would get a scheduling group of its own
             lr_box.mount_private(self.limits["disk_mb"])
             libc.drop_capabilities()
         else:
@@ -72,7 +71,7 @@ class Init:
         self.folders, self.files = _tree(self.folder, files)
         self.fill()
         namespace = lr_case.dress(self.work, is_call=request["kind"] == "call")
-        self.case = lr_case.Case(request, fds[1], namespace, self.work, boxed=self.boxed)
+        self.case = lr_case.Case(request, fds[1], namespace, self.work)
         lr_case.import_ahead(files, files["solution.py"], startup)
 
     def limit(self) -> None:

@@ -94,7 +94,7 @@ def _rehearse(folder: str, limits: dict[str, Any]) -> None:
 
 def _play(case: lr_case.Case, fds: list[int]) -> None:
     """Run a case in this very process."""
-    case.fds, case.exit_code, case.boxed = fds, 0, True
+    case.fds, case.exit_code = fds, 0
     case.enter(first=lr_case.CODE)
     os.lseek(0, 0, os.SEEK_SET)
     sys.stdin, sys.stdout = open(0, closefd=False), open(1, "w", closefd=False)
