@@ -48,6 +48,14 @@ def test_planted_modules_do_not_reach_the_grader(grade: Grade, fn: str | None) -
     assert statuses(verdict) == ["passed"]
 
 
+def test_what_is_imported_ahead_is_never_the_workspaces(grade: Grade) -> None:
+    """The init imports for the program; a module of the workspace runs in the cases only, where it has no other descriptor."""
+    spy = "import os\nanswer = sorted(map(int, os.listdir('/proc/self/fd')))[-1] > 9 or os.getpid() == 1\n"
+    for name in ("numpy", "random", "json"):
+        verdict = grade(f"import {name}\nprint({name}.answer)", *[("", "False")] * 2, files={f"{name}.py": spy})
+        assert statuses(verdict) == ["passed"] * 2
+
+
 @pytest.mark.parametrize("name", ["random", "json", "collections", "ctypes"])
 def test_a_program_imports_its_own_module_before_a_standard_one(grade: Grade, name: str) -> None:
     verdict = grade(f"import {name}\nprint({name}.answer)", *[("", "42")] * 2, files={f"{name}.py": "answer = 42\n"})
@@ -120,7 +128,7 @@ HONEST = "\nimport sys\nn = int(sys.stdin.readline())\nprint(n * 2)\n"
         "import builtins; builtins.open = None; import json; json.dumps = json.loads = None",
         "import os, sys, atexit, gc, json, marshal\nos._exit = gc.collect = json.dumps = marshal.loads = None",
         "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)",
-        "import os, signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nos.kill(0, signal.SIGTERM)\nos.killpg(os.getpgrp(), signal.SIGTERM)",
+        "import os, signal\nsignal.signal(15, signal.SIG_IGN)\nos.kill(0, 15)\nos.killpg(os.getpgrp(), 15)",
         "import os\nfor pid in range(1, 50):\n    try: os.setpgid(0, pid)\n    except OSError: pass",
         "import os\nfor _ in range(20):\n    if os.fork() == 0:\n        while True: pass",
         "import os, threading\nthreading.Thread(target=lambda: os.fork() or os._exit(7), daemon=True).start()",
@@ -149,8 +157,11 @@ def test_attacks_change_nothing(grade: Grade, attack: str) -> None:
         ("import os, signal; os.kill(os.getpid(), signal.SIGINT)", {"runtime_error"}),
         ("import builtins; builtins.print = lambda *a, **k: None; print('canary-5d1f')", {"wrong_answer"}),
         ("class Any(str):\n    __eq__ = lambda *_: True\n    __hash__ = str.__hash__\nprint(Any('x'))", {"wrong_answer"}),
-        ("import sys\nfor m in list(sys.modules.values()):\n    for n in dir(m):\n        if n.startswith('lr_'): print('canary-5d1f')", {"wrong_answer"}),
-        ("print('{\"exit\": 0, \"ended_by\": \"\"}')", {"wrong_answer"}),
+        (
+            "import sys\nif any(n.startswith('lr_') for m in list(sys.modules.values()) for n in dir(m)): print('canary-5d1f')",
+            {"wrong_answer"},
+        ),
+        ('print(\'{"exit": 0, "ended_by": ""}\')', {"wrong_answer"}),
         ("import os, struct; os.write(1, struct.pack('=iBddd', 0, 0, 0, 0, 0))", {"wrong_answer"}),
     ],
 )
@@ -169,8 +180,8 @@ def test_attacks_gain_nothing(grade: Grade, attack: str, status: set[str]) -> No
         ("import builtins\nbuiltins.open = lambda *_, **__: None\ndef f(n): return 6", "runtime_error"),
         ("import os\nos.write(202, b'6')\ndef f(n): os._exit(0)", "passed"),  # that is its answer: the value's own channel
         ("import os\ndef f(n): os._exit(0)", "runtime_error"),
-        ("import sys\ndef f(n):\n    frame = sys._getframe()\n    found = []\n    while frame:\n        found += [v for v in frame.f_locals.values() if v == 6]\n"
-         "        frame = frame.f_back\n    return found[0] if found else 0", "wrong_answer"),
+        ("import sys\ndef f(n):\n    frame, found = sys._getframe(), [0]\n    while frame:\n"
+         "        found += [v for v in frame.f_locals.values() if v == 6]\n        frame = frame.f_back\n    return found[-1]", "wrong_answer"),
     ],
 )  # fmt: skip
 def test_attacks_on_calls(grade: Grade, attack: str, status: str) -> None:

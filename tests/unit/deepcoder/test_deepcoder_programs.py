@@ -132,7 +132,7 @@ def test_every_way_of_reading(grade: Grade, program: str) -> None:
         "from random import shuffle, randint\nx = [7] * 3\nshuffle(x)\nprint(x[randint(0, 2)])",
         "import threading, queue\nq = queue.Queue()\nt = threading.Thread(target=q.put, args=(7,)); t.start(); print(q.get())",
         "import threading; print(7 if threading.current_thread() is threading.main_thread() else 0)",
-        "from functools import lru_cache\n@lru_cache(None)\ndef f(n): return n if n < 2 else f(n - 1) + f(n - 2)\nprint(f(60) - 1548008755913)",
+        "from functools import lru_cache\n@lru_cache(None)\ndef f(n): return n if n < 8 else f(n - 1) + 0\nprint(f(60))",
         "from decimal import Decimal; from fractions import Fraction; print(int(Decimal(3) + 4 * Fraction(1, 1).numerator))",
         "import sys, numpy as np, math\nprint(int(np.array([3.0, 4.0]).sum() * math.gcd(3, 4)))",
         "def main():\n    print(7)\nmain() if __name__ == '__main__' else None",

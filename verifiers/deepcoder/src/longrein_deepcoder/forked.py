@@ -197,9 +197,7 @@ class ForkServer:
         self.close()
 
 
-def _close(
-    process: subprocess.Popen[bytes], sock: socket.socket, folder: Path, spare: deque[tuple[socket.socket, Path | None]]
-) -> None:
+def _close(process: subprocess.Popen[bytes], sock: socket.socket, folder: Path, spare: deque[tuple[socket.socket, Path | None]]) -> None:
     sock.close()
     while spare:
         spare.popleft()[0].close()

@@ -29,10 +29,13 @@ SEALS = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SE
 CODE, ARGUMENTS, RESULT = 200, 201, 202
 """Descriptors of a case besides the standard ones: the first case's code, a call's arguments and value."""
 
-AHEAD = frozenset(
-    "bisect collections copy dataclasses datetime decimal enum fractions functools heapq io itertools json math numpy operator "
-    "pandas queue random re statistics string threading time typing".split()
-)
+# fmt: off
+AHEAD = frozenset((
+    "bisect", "collections", "copy", "dataclasses", "datetime", "decimal", "enum", "fractions", "functools", "heapq", "io",
+    "itertools", "json", "math", "numpy", "operator", "pandas", "queue", "random", "re", "statistics", "string", "threading",
+    "time", "typing",
+))
+# fmt: on
 """Modules that the init imports before it forks the cases when the program does. They start no threads and keep no open files."""
 
 
