@@ -181,7 +181,8 @@ def test_attacks_gain_nothing(grade: Grade, attack: str, status: set[str]) -> No
         ("import os\nos.write(202, b'6')\ndef f(n): os._exit(0)", "passed"),  # that is its answer: the value's own channel
         ("import os\ndef f(n): os._exit(0)", "runtime_error"),
         ("import sys\ndef f(n):\n    frame, found = sys._getframe(), [0]\n    while frame:\n"
-         "        found += [v for v in frame.f_locals.values() if v == 6]\n        frame = frame.f_back\n    return found[-1]", "wrong_answer"),
+         "        found += [v for v in frame.f_locals.values() if v == 6]\n"
+         "        frame = frame.f_back\n    return found[-1]", "wrong_answer"),
     ],
 )  # fmt: skip
 def test_attacks_on_calls(grade: Grade, attack: str, status: str) -> None:
