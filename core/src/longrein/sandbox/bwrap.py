@@ -173,7 +173,7 @@ def _own_devices(folder: Path) -> list[Path]:
         return []
     made = [folder / name for name in DEVICES]
     if folder.exists():
-        return made
+        return [path for path in made if path.exists()]
     folder.mkdir()
     try:
         for path in made:
@@ -182,6 +182,7 @@ def _own_devices(folder: Path) -> list[Path]:
             os.chown(path, NOBODY, NOBODY)
         made[0].open("rb").close()
     except OSError:  # a container that may not make nodes, or a temporary folder on which there are none
+        shutil.rmtree(folder)
         return []
     return made
 
