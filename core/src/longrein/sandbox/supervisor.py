@@ -7,6 +7,7 @@ import fcntl
 import os
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar
 
@@ -90,17 +91,29 @@ class SupervisorSandbox(Sandbox):
         return self._held[slot][0]
 
     def _release(self, slot: int) -> None:
-        folder, lock = self._held.pop(slot)
-        remove(folder)
-        os.close(lock)
+        _give_back(*self._held.pop(slot))
 
 
 def sweep_slots() -> None:
     """Remove the slot folders of engines that are dead."""
     for folder in ROOT.glob("longrein-*"):
         if folder.name.removeprefix("longrein-").isdigit() and (held := _lock(folder)):
-            remove(folder)
-            os.close(held[1])
+            _give_back(*held)
+
+
+def _give_back(folder: Path, lock: int) -> None:
+    """Remove a slot. Another engine may take it as soon as the lock's file is gone: what is in it then stays (seen)."""
+    _empty(folder)
+    with suppress(OSError):
+        (folder / "lock").unlink()
+        folder.rmdir()
+    os.close(lock)
+
+
+def _empty(folder: Path) -> None:
+    for entry in folder.iterdir():
+        if entry.name != "lock":
+            remove(entry)
 
 
 def _lock(folder: Path) -> tuple[Path, int] | None:
@@ -126,9 +139,7 @@ def _lock(folder: Path) -> tuple[Path, int] | None:
 def _fill(folder: Path, files: Mapping[str, str]) -> None:
     """Empty the slot but for its lock, and place the files."""
     try:
-        for entry in folder.iterdir():
-            if entry.name != "lock":
-                remove(entry)
+        _empty(folder)
         for name in ("work", "home", "bin", "tmp"):
             (folder / name).mkdir()
         for name in ("python", "python3"):
