@@ -47,7 +47,7 @@ def check(rollout: Rollout) -> None:
     mark = found[1]
     assert "MIXED" not in rollout.session.stdout
     assert (rollout.outcome.kind, rollout.reward.value) == EXPECTED[int(mark[0], 16) % 4], rollout.outcome
-    asked = [message["content"] for turn in rollout.trajectory for message in turn.call.messages]
+    asked = [rollout.trajectory.messages(turn.call.id)[-1]["content"] for turn in rollout.trajectory]
     assert asked[:3] == [f"{mark} {i}" for i in range(3)]
     assert set(asked[3:]) <= {f"{mark} more"}
     assert [turn.call.reply["content"] for turn in rollout.trajectory] == asked
