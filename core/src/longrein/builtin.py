@@ -10,7 +10,7 @@ from longrein.hookspecs import hookimpl
 from longrein.practice.tasks import PracticeTasks
 from longrein.reward import RewardFunction
 from longrein.reward.builtin import Binary, Fraction, Shaped
-from longrein.sandbox import BubblewrapSandbox, Sandbox, SupervisorSandbox
+from longrein.sandbox import BubblewrapSandbox, DockerSandbox, Sandbox, SupervisorSandbox
 from longrein.tasks.folder import FolderTasks, FolderVerifier
 from longrein.verifier import TaskSet, Verifier
 
@@ -41,5 +41,5 @@ def longrein_rewards() -> Sequence[type[RewardFunction]]:
 
 @hookimpl
 def longrein_sandboxes() -> Sequence[type[Sandbox]]:
-    """Register the Linux default and the one that works without bubblewrap."""
-    return [BubblewrapSandbox, SupervisorSandbox]
+    """Register the Linux default, the one for container engines, and the one that works without either."""
+    return [BubblewrapSandbox, DockerSandbox, SupervisorSandbox]

@@ -89,7 +89,11 @@ class SandboxConfig:
 
     backend: str = "auto"
     """"auto" takes bubblewrap where it works and the supervisor elsewhere."""
+    tools: tuple[str, ...] | None = None
+    """Names of the tools that agents may offer to the model; requests that offer others are refused."""
     limits: SandboxLimits = SandboxLimits()
+    options: Mapping[str, Any] = field(factory=dict)
+    """Options of the backend."""
 
 
 @frozen

@@ -15,6 +15,7 @@ from longrein.capture.endpoint import PolicyEndpoint
 from longrein.config import Config
 from longrein.errors import RunStopped
 from longrein.model import Action, Finding, Group, Outcome, Rollout, SessionResult, Verdict
+from longrein.options import structure
 from longrein.rollout.grading import Grader
 from longrein.rollout.session import SessionRunner
 from longrein.rollout.spec import RolloutSpec, SessionSpec
@@ -67,7 +68,7 @@ class Engine:
         from longrein.capture.server import CaptureServer
 
         toolchains = {name: toolchain.find(name, a.toolchain) if a.toolchain else None for name, a in self.adapters.items()}
-        backend = choose(self._config.sandbox.backend, self._host)
+        backend = choose(self._config, self._host, training=self._training)
         runtime = self._stack.enter_context(runtime_folder())
         try:
             self._capture = await self._stack.enter_async_context(
@@ -75,16 +76,16 @@ class Engine:
                     self._endpoint,
                     sampling=self._config.train.sampling,
                     training=self._training,
-                    socket=runtime / "capture.sock",
                     open_port=backend.shares_network,
                     max_reply_tokens=self._config.limits.max_reply_tokens,
+                    tools=self._config.sandbox.tools,
                 )
             )
             sandbox = backend(
                 limits=self._config.sandbox.limits,
-                capture_socket=runtime / "capture.sock",
                 capture_port=self._capture.port,
                 runtime=runtime,
+                options=structure(backend.Options, self._config.sandbox.options, where="sandbox.options"),
             )
             self._grader = Grader(self._host, runtime, self._config.verifiers)
             self._stack.callback(self._grader.close)

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import time
 from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
+
+from attrs import asdict, evolve
 
 from longrein.agent import AgentAdapter, Session
 from longrein.capture.endpoint import PolicyEndpoint
@@ -14,7 +18,7 @@ from longrein.errors import SandboxError
 from longrein.model import Finding, Outcome, SessionResult, Trajectory, Turn, TurnLabel
 from longrein.rollout.outcome import Ending, decide_outcome
 from longrein.rollout.spec import SessionSpec
-from longrein.sandbox import ProcessResult, RunningSession, Sandbox
+from longrein.sandbox import ProcessResult, RunningSession, Sandbox, SandboxPolicy
 from longrein.toolchain.spec import InstalledToolchain
 from longrein.turns import history_findings, label_calls
 
@@ -51,6 +55,7 @@ class SessionRunner:
         self._config, self._host, self._adapters, self._toolchains = config, host, adapters, toolchains
         self._capture, self._sandbox, self._endpoint = capture, sandbox, endpoint
         self._slots: asyncio.Queue[int] = asyncio.Queue()
+        self._policy = asdict(SandboxPolicy.of(config, type(sandbox)))
         for slot in range(config.limits.sessions):
             self._slots.put_nowait(slot)
 
@@ -66,18 +71,29 @@ class SessionRunner:
         limits, adapter, findings = self._config.limits, self._adapters[spec.agent], list[Finding]()
         capture = self._capture.open_session(max_calls=limits.max_calls, max_tokens=limits.max_tokens, seed=spec.seed)
         started = time.monotonic()
+        record: dict[str, Any] = {"policy": self._policy, "agent_version": self._version(spec.agent)}
         try:
             session = self._session(spec, slot, capture.key)
             plan = self._host.launch(adapter, session, findings)
-            running = await self._sandbox.start(slot, plan, files=spec.task.files, toolchain=session.toolchain)
-            process = await self._watch(running, capture, started)
+            record["start_state"] = start_state({**spec.task.files, **plan.files}, hide=capture.key)
+            async with self._door(capture, slot):
+                running = await self._sandbox.start(slot, plan, files=spec.task.files, toolchain=session.toolchain)
+                process = await self._watch(running, capture, started)
+                capture.close()
         except Exception as error:  # whatever escapes here is ours or a plugin's, never the policy's doing
             capture.close()
             what = str(error) if isinstance(error, SandboxError) else f"{type(error).__name__}: {error}"
-            return SessionResult(spec.id, spec.agent, Outcome("sandbox_error", what), Trajectory(), findings=tuple(findings))
-        capture.close()
+            outcome = Outcome("sandbox_error", what)
+            return SessionResult(spec.id, spec.agent, outcome, Trajectory(), sandbox=record, findings=tuple(findings))
+        process = evolve(process, record={**process.record, **record})
         trajectory = self._label(spec, adapter, capture, findings)
         return self._result(spec, adapter, capture, process, trajectory, findings, time.monotonic() - started)
+
+    def _door(self, capture: CaptureSession, slot: int) -> AbstractAsyncContextManager[None]:
+        """Return what answers the session's requests while it runs: a socket of its own, or the port that all share."""
+        if self._sandbox.shares_network:
+            return nullcontext()
+        return self._capture.serve(capture, self._sandbox.capture_socket(slot))
 
     def _session(self, spec: SessionSpec, slot: int, key: str) -> Session:
         place = self._sandbox.place(slot)
@@ -158,7 +174,6 @@ class SessionRunner:
                 stderr_tail=stderr or stdout,
             )
         )
-        record: dict[str, Any] = {**process.record, "agent_version": self._version(spec.agent)}
         return SessionResult(
             session_id=spec.id,
             agent=spec.agent,
@@ -169,10 +184,25 @@ class SessionRunner:
             stderr=stderr,
             workspace=process.workspace,
             wall_s=wall_s,
-            sandbox=record,
+            sandbox=process.record,
             findings=tuple(findings),
         )
 
     def _version(self, agent: str) -> str | None:
         toolchain = self._toolchains[agent]
         return toolchain.version if toolchain else None
+
+
+def start_state(files: Mapping[str, str], *, hide: str) -> str:
+    """Return a hash of all files that a session starts with: folders are empty but for them.
+
+    Args:
+        files: path to text.
+        hide: the session's key, which stands in some agents' configs and differs in each session.
+    """
+    digest = hashlib.sha256()
+    for path, text in sorted(files.items()):
+        for part in (path, text.replace(hide, "KEY")):
+            data = part.encode("utf-8", "surrogatepass")
+            digest.update(len(data).to_bytes(8, "big") + data)
+    return f"sha256:{digest.hexdigest()}"

@@ -19,6 +19,7 @@ def main() -> int:
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=8000, help="0 takes a free one")
     parser.add_argument("--control", type=Path, help="unix socket for pause, load, resume and status")
+    parser.add_argument("--weights", type=Path, help="weights folder of a server that died, to go on from its newest file")
     parser.add_argument("--dtype", default="float32")
     parser.add_argument("--max-model-len", type=int, help="default: what the model was made for")
     parser.add_argument("--threads", type=int, default=1, help="CPU threads of one forward pass")
