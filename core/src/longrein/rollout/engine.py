@@ -142,6 +142,7 @@ class Engine:
             verdict=verdict,
             actions=actions,
             phase=spec.phase,
+            policy=spec.policy,
         )
         reward = await self._host.compute_reward(rollout, self._reward, findings)
         rollout = evolve(rollout, reward=reward)
