@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -14,6 +15,7 @@ from cattrs.preconf.json import make_converter
 
 from longrein.comparison.model import AgentFigures, Comparison
 from longrein.errors import RecordError
+from longrein.rollout.record import write_whole
 from longrein.rollout.serialize import plain
 
 SCHEMA_VERSION = 1
@@ -22,12 +24,10 @@ NAME = "comparison.json"
 
 def write_comparison(folder: Path, comparison: Comparison) -> Path:
     """Write comparison.json, comparison.csv (a line for each policy and agent) and pairs.csv; return the first."""
-    path = folder / NAME
     text = json.dumps({"schema_version": SCHEMA_VERSION, **plain(comparison)}, indent=2, ensure_ascii=False)
-    _whole(path, text + "\n")
     _csv(folder / "comparison.csv", [_row(figures) for figures in comparison.figures])
     _csv(folder / "pairs.csv", [_bounds(asdict(pair), "interval") for pair in comparison.pairs])
-    return path
+    return write_whole(folder / NAME, text + "\n")
 
 
 def read_comparison(folder: Path) -> Comparison:
@@ -69,15 +69,8 @@ def _bounds(row: Mapping[str, Any], name: str) -> dict[str, Any]:
 def _csv(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
     rows = list(rows)
     columns = list(dict.fromkeys(column for row in rows for column in row))
-    partial = path.with_name(f".{path.name}.part")
-    with partial.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, columns)
-        writer.writeheader()
-        writer.writerows(rows)
-    partial.replace(path)
-
-
-def _whole(path: Path, text: str) -> None:
-    partial = path.with_name(f".{path.name}.part")
-    partial.write_text(text, encoding="utf-8")
-    partial.replace(path)
+    text = io.StringIO()
+    writer = csv.DictWriter(text, columns, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    write_whole(path, text.getvalue())

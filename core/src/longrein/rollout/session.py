@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from longrein.agent import AgentAdapter, Session
@@ -35,6 +35,7 @@ class SessionRunner:
         capture: the running capture server.
         sandbox: the backend.
         endpoint: the policy server behind capture.
+        started: called when a session has its slot.
     """
 
     def __init__(
@@ -47,9 +48,10 @@ class SessionRunner:
         capture: CaptureServer,
         sandbox: Sandbox,
         endpoint: PolicyEndpoint,
+        started: Callable[[SessionSpec], None] | None = None,
     ) -> None:
         self._config, self._host, self._adapters, self._toolchains = config, host, adapters, toolchains
-        self._capture, self._sandbox, self._endpoint = capture, sandbox, endpoint
+        self._capture, self._sandbox, self._endpoint, self._started = capture, sandbox, endpoint, started
         self._slots: asyncio.Queue[int] = asyncio.Queue()
         for slot in range(config.limits.sessions):
             self._slots.put_nowait(slot)
@@ -58,6 +60,8 @@ class SessionRunner:
         """Run one session to its end; trouble is an outcome, never an exception."""
         slot = await self._slots.get()
         try:
+            if self._started:
+                self._started(spec)
             return await self._run_in(slot, spec)
         finally:
             self._slots.put_nowait(slot)
