@@ -86,7 +86,8 @@ def compare(
         finally:
             comparison = _conclude(recorder, config, parts)
     if not any(figures.scored for figures in comparison.figures):
-        raise RunStopped(f"no rollout could be scored: {comparison.notes[-1]} See {recorder.folder}")
+        first = next(read_rollouts(recorder.folder))
+        raise RunStopped(f"no rollout could be scored; the first was {first.id}: {first.outcome.kind}: {first.outcome.reason}")
     return CompareResult(recorder.folder, comparison)
 
 
