@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -34,10 +35,8 @@ def run(folder: Path, script: Script, **options: Any) -> Rollout:
                 "run": {"out": str(folder)},
             }
         )
-        try:
+        with contextlib.suppress(RunStopped):
             api.run(config)
-        except RunStopped:
-            pass
     (rollout,) = read_rollouts(folder, workspaces=True)
     return rollout
 

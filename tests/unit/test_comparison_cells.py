@@ -157,13 +157,13 @@ def test_checkpoints_have_a_name_the_agents_they_were_trained_through_and_the_na
 
 
 def test_checkpoints_that_cannot_be_had_are_refused(trained: Path) -> None:
-    for given, message in (
+    for named, message in (
         ((f"{trained}@20",), r"has no model of step 20; it has .*trained@0, .*trained@10"),
         (("absent",), r"'absent' is neither a run folder, RUN@STEP"),
         ((str(trained), str(trained)), "named twice"),
     ):
         with pytest.raises(ConfigError, match=message):
-            find(*given)
+            find(*named)
     with pytest.raises(ConfigError, match="leave out"):
         find(str(trained), policy={"url": "http://h/v1", "model": "m"})
 
