@@ -38,7 +38,9 @@ def test_python_in_the_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.usefixtures("nothing_left")
-def test_python_in_the_page_on_comparisons_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_python_in_the_page_on_comparisons_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.chdir(tmp_path)
     (block,) = blocks("docs/compare.md", "python")
     exec(compile(block, "compare.md", "exec"), {})
