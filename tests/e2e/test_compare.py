@@ -6,7 +6,6 @@ import json
 import os
 import pty
 import re
-import signal
 import subprocess
 import sys
 import threading
@@ -27,7 +26,7 @@ from longrein.rollout.record import config_toml, read_rollouts
 from longrein.testing.scripted import Reply, ScriptedServer
 from longrein.testing.solver import solver
 
-pytestmark = [pytest.mark.usefixtures("nothing_left"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.usefixtures("nothing_left"), pytest.mark.timeout(1500)]
 ASK = "open('solution.py','w').write(ask('go'))"
 LONGREIN = [sys.executable, "-m", "longrein"]
 
@@ -37,6 +36,18 @@ def longrein(*arguments: str | Path, code: int = 0) -> subprocess.CompletedProce
     done = subprocess.run([*LONGREIN, *map(str, arguments)], capture_output=True, text=True, check=False)
     assert done.returncode == code, done.stderr
     return done
+
+
+def kill_when(line: str, *arguments: str | Path, also: threading.Event | None = None) -> None:
+    """Start the command line and send SIGKILL when a line of its progress begins so, and an event is set."""
+    with subprocess.Popen([*LONGREIN, *map(str, arguments)], stderr=subprocess.PIPE, text=True) as child:
+        try:
+            assert child.stderr
+            assert any(shown.startswith(line) for shown in child.stderr)
+            if also:
+                also.wait()
+        finally:
+            child.kill()
 
 
 def by_seed(request: dict[str, Any]) -> Reply:
@@ -75,10 +86,7 @@ def test_a_killed_and_resumed_comparison_equals_one_that_was_not(toy_config: Mak
         folder = tmp_path / "killed"
         killed = evolve(whole, limits=evolve(whole.limits, sessions=3), run=evolve(whole.run, out=folder))
         (tmp_path / "c.toml").write_text(config_toml(killed))
-        child = subprocess.Popen([*LONGREIN, "compare", str(tmp_path / "c.toml")], stderr=subprocess.DEVNULL)
-        assert asked.wait(120)
-        child.send_signal(signal.SIGKILL)
-        child.wait()
+        kill_when("[1/", "compare", tmp_path / "c.toml", also=asked)
         hold.set()
         first = list(read_rollouts(folder))
         assert 0 < len(first) < 12
@@ -209,14 +217,7 @@ def compare_real(policy: Path, folder: Path, *flags: str) -> None:
     """Compare all five agents with the practice policy, killed once on the way, and check the folder and the table."""
     command = ["compare", "--agents", ",".join(AGENTS), "--taskset", "practice", "--policy", str(policy), "--out", str(folder), *flags]
     sets = ("taskset.options.split='eval'", "limits.max_reply_tokens=256", "limits.max_calls=12")
-    child = subprocess.Popen([*LONGREIN, *command, *(part for item in sets for part in ("--set", item))], stderr=subprocess.PIPE, text=True)
-    assert child.stderr
-    for line in child.stderr:
-        if line.startswith("[4/"):
-            break
-    child.send_signal(signal.SIGKILL)
-    child.stderr.close()
-    child.wait()
+    kill_when("[4/", *command, *(part for item in sets for part in ("--set", item)))
     first = [rollout.id for rollout in read_rollouts(folder)]
     assert len(first) >= 4
     resumed = json.loads(longrein("compare", "--resume", folder, "--json").stdout)["comparison"]

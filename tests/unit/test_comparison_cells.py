@@ -119,7 +119,7 @@ def trained(tmp_path: Path) -> Path:
     base = tmp_path / "base"
     values = {
         "taskset": "practice",
-        "agents": {"react": {}, "nop": {}},
+        "agents": {"react": {}, "nop": {}, "gone": {}},
         "run": {"seed": 7},
         "policy": {"model": str(base)},
         "limits": {"timeout_s": 33},
@@ -142,16 +142,17 @@ def find(*given: str, **more: Any) -> list[tuple[str, tuple[str, ...] | None, st
 
 def test_checkpoints_have_a_name_the_agents_they_were_trained_through_and_the_name_they_were_served_under(trained: Path) -> None:
     base = trained.parent / "base"
+    through = ("react", "gone")
     assert find(f"{trained}@0", f"{trained}@10", str(trained), str(base)) == [
         ("trained@0", (), "base", "base"),
-        ("trained@10", ("react",), "checkpoint-10", "base"),
-        ("trained", ("react",), "model", "base"),
+        ("trained@10", through, "checkpoint-10", "base"),
+        ("trained", through, "model", "base"),
         ("base", None, "base", "base"),
     ]
     inside = trained / "checkpoints" / "checkpoint-10"
     assert find(str(inside), str(trained / "model")) == [
-        ("trained@10", ("react",), "checkpoint-10", "base"),
-        ("trained", ("react",), "model", "base"),
+        ("trained@10", through, "checkpoint-10", "base"),
+        ("trained", through, "model", "base"),
     ]
     assert [name for name, *_ in find(str(inside), f"{trained}@10")] == [str(inside), f"{trained}@10"], "same names become paths"
 
@@ -173,6 +174,6 @@ def test_a_comparison_of_checkpoints_takes_the_runs_evaluation(trained: Path) ->
     assert values is not None
     made = from_mapping(values)
     assert (made.taskset.options, made.compare.samples, made.run.seed, made.eval) == ({"split": "eval"}, 3, 7, None)
-    assert (list(made.agents), made.limits.timeout_s, made.train.sampling.temperature) == (["react", "nop"], 33.0, 0.7)
+    assert (list(made.agents), made.limits.timeout_s, made.train.sampling.temperature) == (["react", "nop", "gone"], 33.0, 0.7)
     assert (made.policy.model, made.train.learning_rate, made.run.out) == ("practice", 3e-4, None)
     assert config_of_run(["elsewhere"]) is None

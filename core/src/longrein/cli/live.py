@@ -25,7 +25,7 @@ class RolloutView:
         self._counts: dict[str, Counter[str]] = {}
         self._done, self._total, self._began = 0, 0, time.monotonic()
         console = Console(stderr=True, highlight=False)
-        self._live = Live(get_renderable=self._render, console=console, refresh_per_second=4, transient=True)
+        self._live = Live(get_renderable=self._render, console=console, refresh_per_second=2, transient=True)
 
     def __enter__(self) -> Self:
         if self._live.console.is_terminal:

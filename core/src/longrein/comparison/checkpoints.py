@@ -13,7 +13,7 @@ from attrs import evolve, frozen
 from longrein.comparison.model import ComparedPolicy
 from longrein.config import CompareConfig, Config, PolicyConfig, RunConfig, TrainConfig, load
 from longrein.errors import ConfigError
-from longrein.rollout.policy import policy_agents, resolve_model
+from longrein.rollout.policy import resolve_model
 from longrein.rollout.record import config_toml
 
 if TYPE_CHECKING:
@@ -103,7 +103,13 @@ def _find(text: str, config: Config, host: PluginHost, log: Log) -> Checkpoint:
     name = run.resolve().name + (f"@{step}" if step else "")
     if step == "0":
         return Checkpoint(ComparedPolicy(name, ()), resolve_model(trained, host, log=log), _base(trained))
-    return Checkpoint(ComparedPolicy(name, tuple(policy_agents(trained, host))), _saved(run, step), _base(trained))
+    return Checkpoint(ComparedPolicy(name, _trained_with(trained, host)), _saved(run, step), _base(trained))
+
+
+def _trained_with(trained: Config, host: PluginHost) -> tuple[str, ...]:
+    """Return the agents of a run that call the model; one that is not installed here is taken to."""
+    known = host.names("agent")
+    return tuple(n for n, o in trained.agents.items() if n not in known or host.agent(n, o).capabilities.calls_model)
 
 
 def _base(trained: Config) -> str:

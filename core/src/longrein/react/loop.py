@@ -44,13 +44,13 @@ def write(filePath: str, content: str) -> str:
     """Write a file."""
     path = pathlib.Path(filePath)
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(content)
+    path.write_text(content, encoding="utf-8")
     return "written"
 
 
 def read(filePath: str) -> str:
     """Return a file's text."""
-    return pathlib.Path(filePath).read_text(errors="replace")
+    return pathlib.Path(filePath).read_text(encoding="utf-8", errors="replace")
 
 
 def bash(command: str, description: str = "") -> str:
