@@ -216,7 +216,8 @@ AGENTS = ("opencode", "aider", "react", "nop", "oracle")
 def compare_real(policy: Path, folder: Path, *flags: str) -> None:
     """Compare all five agents with the practice policy, killed once on the way, and check the folder and the table."""
     command = ["compare", "--agents", ",".join(AGENTS), "--taskset", "practice", "--policy", str(policy), "--out", str(folder), *flags]
-    sets = ("taskset.options.split='eval'", "limits.max_reply_tokens=256", "limits.max_calls=12")
+    patience = ("limits.idle_s=900", "limits.timeout_s=1200")  # Aider needed more than two minutes to start on a machine with other work
+    sets = ("taskset.options.split='eval'", "limits.max_reply_tokens=256", "limits.max_calls=12", "limits.sessions=3", *patience)
     kill_when("[4/", *command, *(part for item in sets for part in ("--set", item)))
     first = [rollout.id for rollout in read_rollouts(folder)]
     assert len(first) >= 4
