@@ -26,7 +26,7 @@ from longrein.rollout.record import config_toml, read_rollouts
 from longrein.testing.scripted import Reply, ScriptedServer
 from longrein.testing.solver import solver
 
-pytestmark = [pytest.mark.usefixtures("nothing_left"), pytest.mark.timeout(1500)]
+pytestmark = [pytest.mark.usefixtures("nothing_left"), pytest.mark.timeout(900)]
 ASK = "open('solution.py','w').write(ask('go'))"
 LONGREIN = [sys.executable, "-m", "longrein"]
 
