@@ -38,6 +38,16 @@ def test_python_in_the_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.usefixtures("nothing_left")
+def test_python_in_the_page_on_comparisons_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (block,) = blocks("docs/compare.md", "python")
+    exec(compile(block, "compare.md", "exec"), {})
+    assert capsys.readouterr().out.strip() == "1.0 too few tasks"
+
+
+@pytest.mark.usefixtures("nothing_left")
 def test_the_worked_adapter_solves_a_task(tmp_path: Path) -> None:
     (tmp_path / "my_agent.py").write_text(blocks("docs/write-an-adapter.md", "python")[0])
     host = PluginHost.load(("./my_agent.py",), folder=tmp_path)

@@ -8,6 +8,7 @@ from longrein.agent import AgentAdapter
 from longrein.baseline import Nop, Oracle
 from longrein.hookspecs import hookimpl
 from longrein.practice.tasks import PracticeTasks
+from longrein.react.adapter import React
 from longrein.reward import RewardFunction
 from longrein.reward.builtin import Binary, Fraction, Shaped
 from longrein.sandbox import BubblewrapSandbox, DockerSandbox, Sandbox, SupervisorSandbox
@@ -17,8 +18,8 @@ from longrein.verifier import TaskSet, Verifier
 
 @hookimpl
 def longrein_agents() -> Sequence[type[AgentAdapter]]:
-    """Register the floor and the ceiling of every comparison."""
-    return [Nop, Oracle]
+    """Register the floor and the ceiling of every comparison, and an agent without a loop of its own."""
+    return [Nop, Oracle, React]
 
 
 @hookimpl

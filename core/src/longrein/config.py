@@ -160,6 +160,16 @@ class EvalConfig:
 
 
 @frozen
+class CompareConfig:
+    """[compare]"""
+
+    samples: int = field(default=4, validator=positive)
+    """Rollouts of each (task, agent)."""
+    checkpoints: tuple[str, ...] = ()
+    """Compare these policies, too: run folders, RUN@STEP, or model folders; without them the one of [policy]."""
+
+
+@frozen
 class Config:
     """A whole config file."""
 
@@ -177,6 +187,7 @@ class Config:
     """Verifier name to its options; task sets name their verifier themselves."""
     train: TrainConfig = TrainConfig()
     eval: EvalConfig | None = None
+    compare: CompareConfig = CompareConfig()
 
     @property
     def serves_policy(self) -> bool:

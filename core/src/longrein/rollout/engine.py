@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
+from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
@@ -43,6 +44,7 @@ class Engine:
         endpoint: the policy server, checked beforehand; None when no agent of the config calls a model.
         recorder: where rollouts are written; None keeps them in memory only.
         training: True when calls are to be trained: sampling is pinned and constrained requests are refused.
+        started: called when a session begins.
     """
 
     def __init__(
@@ -53,8 +55,9 @@ class Engine:
         endpoint: PolicyEndpoint | None,
         recorder: RunRecorder | None = None,
         training: bool = False,
+        started: Callable[[SessionSpec], None] | None = None,
     ) -> None:
-        self._config, self._host, self._recorder, self._training = config, host, recorder, training
+        self._config, self._host, self._recorder, self._training, self._started = config, host, recorder, training, started
         self._endpoint = endpoint or NO_ENDPOINT
         self.adapters = {name: host.agent(name, options) for name, options in config.agents.items()}
         self._reward = host.reward(config.reward.name, config.reward.options)
@@ -100,6 +103,7 @@ class Engine:
             capture=self._capture,
             sandbox=sandbox,
             endpoint=self._endpoint,
+            started=self._started,
         )
         return self
 
@@ -143,6 +147,7 @@ class Engine:
             verdict=verdict,
             actions=actions,
             phase=spec.phase,
+            policy=spec.policy,
         )
         reward = await self._host.compute_reward(rollout, self._reward, findings)
         rollout = evolve(rollout, reward=reward)

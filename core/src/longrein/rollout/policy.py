@@ -60,13 +60,16 @@ def endpoint_of(config: Config) -> PolicyEndpoint:
 
 
 @asynccontextmanager
-async def open_policy(config: Config, host: PluginHost, *, folder: Path, log: Log) -> AsyncIterator[PolicyEndpoint | None]:
+async def open_policy(
+    config: Config, host: PluginHost, *, folder: Path, name: str | None = None, log: Log
+) -> AsyncIterator[PolicyEndpoint | None]:
     """Yield the endpoint for evaluation; None when no agent of the config calls a model.
 
     Args:
         config: the whole config.
         host: the loaded plugins.
         folder: run folder; the embedded server's log goes there.
+        name: served name of the embedded server's model, which agents see; default its folder's.
         log: takes progress lines.
     """
     from longrein.capture.preflight import check_endpoint
@@ -74,23 +77,26 @@ async def open_policy(config: Config, host: PluginHost, *, folder: Path, log: Lo
     if not policy_agents(config, host):
         yield None
     elif config.policy.url is not None:
-        yield await check_endpoint(endpoint_of(config), training=False)
+        endpoint = await check_endpoint(endpoint_of(config), training=False)
+        if endpoint.level != "tokens":
+            log(f"{endpoint.url} returns no token ids that could be trained: this is for evaluation only")
+        yield endpoint
     else:
         model = await asyncio.to_thread(resolve_model, config, host, log=log)
         log(f"starting the policy server for {model.name}")
         folder.mkdir(parents=True, exist_ok=True)
         with runtime_folder() as runtime:
-            server = await asyncio.to_thread(start_server, config, model, runtime, folder)
+            server = await asyncio.to_thread(start_server, config, model, runtime, folder, name)
             async with _kept(server, log):
                 yield server.endpoint
 
 
-def start_server(config: Config, model: Path, runtime: Path, folder: Path) -> ServerProcess:
+def start_server(config: Config, model: Path, runtime: Path, folder: Path, name: str | None = None) -> ServerProcess:
     """Start the embedded server as a config wants it, with its log in the run folder."""
     from longrein.serve.process import ServerProcess
 
     return ServerProcess.start(
-        model, runtime=runtime, log=folder / "server.log", dtype=config.train.dtype, max_model_len=config.policy.max_model_len
+        model, runtime=runtime, log=folder / "server.log", name=name, dtype=config.train.dtype, max_model_len=config.policy.max_model_len
     )
 
 

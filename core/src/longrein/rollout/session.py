@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +39,7 @@ class SessionRunner:
         capture: the running capture server.
         sandbox: the backend.
         endpoint: the policy server behind capture.
+        started: called when a session has its slot.
     """
 
     def __init__(
@@ -51,9 +52,10 @@ class SessionRunner:
         capture: CaptureServer,
         sandbox: Sandbox,
         endpoint: PolicyEndpoint,
+        started: Callable[[SessionSpec], None] | None = None,
     ) -> None:
         self._config, self._host, self._adapters, self._toolchains = config, host, adapters, toolchains
-        self._capture, self._sandbox, self._endpoint = capture, sandbox, endpoint
+        self._capture, self._sandbox, self._endpoint, self._started = capture, sandbox, endpoint, started
         self._slots: asyncio.Queue[int] = asyncio.Queue()
         self._policy = asdict(SandboxPolicy.of(config, type(sandbox)))
         for slot in range(config.limits.sessions):
@@ -63,6 +65,8 @@ class SessionRunner:
         """Run one session to its end; trouble is an outcome, never an exception."""
         slot = await self._slots.get()
         try:
+            if self._started:
+                self._started(spec)
             return await self._run_in(slot, spec)
         finally:
             self._slots.put_nowait(slot)

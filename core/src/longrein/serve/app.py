@@ -28,6 +28,8 @@ class ServeOptions:
 
     model: Path
     """A folder with a causal language model and its tokenizer, as transformers saves them."""
+    name: str | None = None
+    """Served name; default the folder's."""
     socket: Path | None = None
     """Unix socket to serve on; host and port are used without it."""
     host: str = "127.0.0.1"
@@ -76,11 +78,12 @@ async def _serve(options: ServeOptions) -> None:
         if options.control is not None:
             await _serve_control(stack, scheduler, options, policy.n_bytes)
         listener, url = _listener(options)
-        api = Api(scheduler, policy.template, model=policy.name, max_model_len=policy.max_model_len)
+        name = options.name or policy.name
+        api = Api(scheduler, policy.template, model=name, max_model_len=policy.max_model_len)
         await stack.enter_async_context(serving(api.app(), [listener]))
         if options.socket is not None:
             stack.callback(options.socket.unlink, missing_ok=True)
-        ready = {"url": url, "socket": options.socket and str(options.socket), "model": policy.name, "max_model_len": policy.max_model_len}
+        ready = {"url": url, "socket": options.socket and str(options.socket), "model": name, "max_model_len": policy.max_model_len}
         print(json.dumps(ready), flush=True)
         await stop.wait()
 

@@ -93,6 +93,7 @@ class ServerProcess:
         *,
         runtime: Path,
         log: Path,
+        name: str | None = None,
         dtype: str = "float32",
         max_model_len: int | None = None,
         threads: int = 1,
@@ -103,6 +104,7 @@ class ServerProcess:
             model_dir: a transformers model with its tokenizer.
             runtime: a short folder of this run, for the two sockets.
             log: file for the server's output, appended to.
+            name: served name of the model; default its folder's.
             dtype: of the weights served.
             max_model_len: tokens of prompt and reply together; default what the model was made for.
             threads: CPU threads of one forward pass.
@@ -115,6 +117,8 @@ class ServerProcess:
             *(sys.executable, "-m", "longrein.serve", "--model", str(model_dir), "--socket", str(runtime / "policy.sock")),
             *("--control", str(control), "--dtype", dtype, "--threads", str(threads), "--exit-with-stdin"),
         ]
+        if name is not None:
+            command += ["--name", name]
         if max_model_len is not None:
             command += ["--max-model-len", str(max_model_len)]
         return cls(command, log, ControlClient(control))
