@@ -61,6 +61,27 @@ MUTANTS = (
         ("tests/unit/test_turns_labels.py",),
     ),
     Mutant(
+        "what could not be scored counts as failed in a comparison",
+        f"{CORE}/comparison/figures.py",
+        "scored = [measure for measure in measures if measure.cell.passed is not None]",
+        "scored = list(measures)",
+        ("tests/unit/test_comparison.py",),
+    ),
+    Mutant(
+        "the interval of a difference is a fifth too narrow",
+        f"{CORE}/rollout/summary.py",
+        "return [mean - half, mean + half]",
+        "return [mean - 0.8 * half, mean + 0.8 * half]",
+        ("tests/unit/test_comparison.py",),
+    ),
+    Mutant(
+        "a resumed comparison makes everything again",
+        f"{CORE}/comparison/cells.py",
+        "found.add(rollout.id)",
+        "pass",
+        ("tests/unit/test_comparison_cells.py",),
+    ),
+    Mutant(
         "mask shifted by one",
         f"{CORE}/turns/rows.py",
         "mask += [0] * n_context + [int(train)] * n_sampled",

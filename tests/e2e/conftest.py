@@ -13,9 +13,17 @@ import pytest
 
 from longrein.config import Config, from_mapping
 from longrein.plugins import PluginHost
+from longrein.rollout.policy import resolve_model
 
 TOY = Path(__file__).with_name("toy.py")
 MakeConfig = Callable[..., Config]
+
+
+@pytest.fixture(scope="session")
+def practice_policy() -> Path:
+    """The practice policy of all tests with a real model; built here (about 4 CPU minutes) when it is not cached yet."""
+    config = from_mapping({"taskset": "practice", "agents": {"opencode": {}, "aider": {}, "react": {}}})
+    return resolve_model(config, PluginHost.load(), log=print)
 
 
 @pytest.fixture

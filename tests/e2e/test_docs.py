@@ -41,6 +41,16 @@ def test_python_in_the_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert len([line for line in found[1].splitlines() if line.strip()]) <= 20
 
 
+@pytest.mark.usefixtures("nothing_left")
+def test_python_in_the_page_on_comparisons_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (block,) = blocks("docs/compare.md", "python")
+    exec(compile(block, "compare.md", "exec"), {})
+    assert capsys.readouterr().out.strip() == "1.0 too few tasks"
+
+
 def solve(folder: Path, agents: dict[str, Any], *, use: tuple[str, ...] = ()) -> list[str]:
     """Run agents on a practice task whose solution is the policy's only answer, and return the verdicts."""
     host = PluginHost.load(use, folder=folder)
@@ -114,7 +124,7 @@ def longrein_agents():
 
 
 PAGES = [str(path.relative_to(ROOT)) for path in (ROOT / "README.md", *sorted(ROOT.glob("docs/*.md")), *sorted(ROOT.glob("*/*/README.md")))]
-RUN = {"README.md": 2, "docs/write-an-adapter.md": 3, "docs/write-a-verifier.md": 1, "docs/hooks.md": 11}
+RUN = {"README.md": 2, "docs/write-an-adapter.md": 3, "docs/write-a-verifier.md": 1, "docs/hooks.md": 11, "docs/compare.md": 1}
 """Python blocks of a page that tests run or compare: here, and for hooks.md in tests/unit/test_plugins_docs.py."""
 
 

@@ -10,21 +10,12 @@ from typing import Any
 
 import pytest
 
-from longrein.config import load
-from longrein.plugins import PluginHost
-from longrein.rollout.policy import resolve_model
 from longrein.rollout.record import read_rollouts
 from longrein.turns import build_rows
 
 ROOT = Path(__file__).resolve().parents[2]
 QUICKSTART = ROOT / "examples" / "quickstart.toml"
 SMALL = ("train.max_steps=3", "train.rows_per_step=8", "train.group_size=4", "train.save_steps=2", "eval.samples=1", "eval.taskset.limit=2")
-
-
-@pytest.fixture(scope="module")
-def practice() -> Path:
-    """The practice policy; built here when it is not cached yet."""
-    return resolve_model(load(QUICKSTART), PluginHost.load(), log=print)
 
 
 def lines(path: Path) -> list[dict[str, Any]]:
@@ -40,10 +31,11 @@ def weights(folder: Path) -> dict[str, Any]:
 
 
 @pytest.mark.timeout(900)
-def test_three_steps_through_both_real_agents(practice: Path, tmp_path: Path, nothing_left: Path) -> None:
+def test_three_steps_through_both_real_agents(practice_policy: Path, tmp_path: Path, nothing_left: Path) -> None:
     out, shared = tmp_path / "run", set(Path("/dev/shm").glob("longrein*"))
     command = [sys.executable, "-m", "longrein", "train", str(QUICKSTART), "--out", str(out), "--json"]
-    done = subprocess.run([*command, *(part for item in SMALL for part in ("--set", item))], capture_output=True, text=True, check=False)
+    sets = (*SMALL, f"policy.model={practice_policy}")
+    done = subprocess.run([*command, *(part for item in sets for part in ("--set", item))], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 
     metrics = [entry for entry in lines(out / "metrics.jsonl") if "canary/difference_mean" in entry]
@@ -53,7 +45,7 @@ def test_three_steps_through_both_real_agents(practice: Path, tmp_path: Path, no
         assert entry["canary/difference_max"] < 1e-2
         assert entry["canary/moved_max"] > 0
 
-    before, after = weights(practice), weights(out / "model")
+    before, after = weights(practice_policy), weights(out / "model")
     assert before.keys() == after.keys()
     assert sum(bool((before[name] != after[name]).any()) for name in before) > len(before) / 2
 

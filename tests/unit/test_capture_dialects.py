@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import tempfile
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -51,12 +49,11 @@ def events(text: str) -> list[Any]:
 @pytest.mark.parametrize("dialect", CASES)
 async def test_a_tool_call_in_every_dialect(dialect: str) -> None:
     plain, streamed, body, header = CASES[dialect]
-    with tempfile.TemporaryDirectory(prefix="lr-") as folder, ScriptedServer(lambda _: Reply("I add.", [("add", {"a": 41})])) as policy:
+    with ScriptedServer(lambda _: Reply("I add.", [("add", {"a": 41})])) as policy:
         async with CaptureServer(
             policy.endpoint,
             sampling=SamplingConfig(temperature=0.9),
             training=True,
-            socket=Path(folder) / "c.sock",
             open_port=True,
             max_reply_tokens=100,
         ) as server:
@@ -97,10 +94,8 @@ async def test_a_tool_call_in_every_dialect(dialect: str) -> None:
 )
 async def test_constraints_are_refused_in_every_dialect(dialect: str, constraint: dict[str, Any]) -> None:
     path, _, body, _ = CASES[dialect]
-    with tempfile.TemporaryDirectory(prefix="lr-") as folder, ScriptedServer(lambda _: Reply("hello")) as policy:
-        async with CaptureServer(
-            policy.endpoint, sampling=SamplingConfig(), training=True, socket=Path(folder) / "c.sock", open_port=True, max_reply_tokens=100
-        ) as server:
+    with ScriptedServer(lambda _: Reply("hello")) as policy:
+        async with CaptureServer(policy.endpoint, sampling=SamplingConfig(), training=True, open_port=True, max_reply_tokens=100) as server:
             session = server.open_session(max_calls=5, max_tokens=1000, seed=0)
             async with httpx.AsyncClient(headers={"x-api-key": session.key}) as agent:
                 answer = await agent.post(f"http://127.0.0.1:{server.port}{path}", json={**body, **constraint})
@@ -110,10 +105,8 @@ async def test_constraints_are_refused_in_every_dialect(dialect: str, constraint
 
 
 async def test_chat_streaming_has_role_deltas_finish_usage_and_done() -> None:
-    with tempfile.TemporaryDirectory(prefix="lr-") as folder, ScriptedServer(lambda _: Reply("hello there")) as policy:
-        async with CaptureServer(
-            policy.endpoint, sampling=SamplingConfig(), training=True, socket=Path(folder) / "c.sock", open_port=True, max_reply_tokens=100
-        ) as server:
+    with ScriptedServer(lambda _: Reply("hello there")) as policy:
+        async with CaptureServer(policy.endpoint, sampling=SamplingConfig(), training=True, open_port=True, max_reply_tokens=100) as server:
             session = server.open_session(max_calls=5, max_tokens=1000, seed=0)
             async with httpx.AsyncClient(headers={"authorization": f"Bearer {session.key}"}) as agent:
                 ask = {**CHAT, "stream": True, "stream_options": {"include_usage": True}}
@@ -128,10 +121,8 @@ async def test_chat_streaming_has_role_deltas_finish_usage_and_done() -> None:
 
 
 async def test_counting_tokens_is_answered_and_is_no_call() -> None:
-    with tempfile.TemporaryDirectory(prefix="lr-") as folder, ScriptedServer(lambda _: Reply("hello")) as policy:
-        async with CaptureServer(
-            policy.endpoint, sampling=SamplingConfig(), training=True, socket=Path(folder) / "c.sock", open_port=True, max_reply_tokens=100
-        ) as server:
+    with ScriptedServer(lambda _: Reply("hello")) as policy:
+        async with CaptureServer(policy.endpoint, sampling=SamplingConfig(), training=True, open_port=True, max_reply_tokens=100) as server:
             session = server.open_session(max_calls=5, max_tokens=1000, seed=0)
             async with httpx.AsyncClient(headers={"x-api-key": session.key}) as agent:
                 answer = await agent.post(f"http://127.0.0.1:{server.port}/v1/messages/count_tokens", json=MESSAGES)

@@ -40,11 +40,9 @@ def folder() -> Iterator[Path]:
         ("positive_logprob", "30 sampled ids, 30 log-probabilities, of which number 0 is 0.5"),
     ],
 )
-async def test_a_faulty_reply_is_marked_and_still_reaches_the_agent(folder: Path, fault: Fault, problem: str) -> None:
+async def test_a_faulty_reply_is_marked_and_still_reaches_the_agent(fault: Fault, problem: str) -> None:
     with ScriptedServer(lambda _: Reply("x" * 29, fault=fault)) as policy:
-        async with CaptureServer(
-            policy.endpoint, sampling=SamplingConfig(), training=True, socket=folder / "c.sock", open_port=True, max_reply_tokens=100
-        ) as server:
+        async with CaptureServer(policy.endpoint, sampling=SamplingConfig(), training=True, open_port=True, max_reply_tokens=100) as server:
             session = server.open_session(max_calls=5, max_tokens=1000, seed=0)
             async with httpx.AsyncClient(headers={"x-api-key": session.key}) as agent:
                 answer = await agent.post(f"http://127.0.0.1:{server.port}/v1/chat/completions", json=ASK)

@@ -37,13 +37,12 @@ def folder() -> Iterator[Path]:
 
 @contextlib.asynccontextmanager
 async def capturing(
-    folder: Path,
     script: Script,
     *,
     training: bool = True,
-    open_port: bool = False,
     max_reply_tokens: int = 500,
     sampling: SamplingConfig | None = None,
+    tools: tuple[str, ...] | None = None,
     **endpoint: Any,
 ) -> AsyncIterator[tuple[CaptureServer, ScriptedServer]]:
     with ScriptedServer(script) as policy:
@@ -51,9 +50,9 @@ async def capturing(
             evolve(policy.endpoint, **endpoint),
             sampling=sampling or SamplingConfig(),
             training=training,
-            socket=folder / "c.sock",
-            open_port=open_port,
+            open_port=True,
             max_reply_tokens=max_reply_tokens,
+            tools=tools,
         ) as server:
             yield server, policy
 
@@ -62,10 +61,9 @@ def open_session(server: CaptureServer, **limits: int) -> CaptureSession:
     return server.open_session(**{"max_calls": 50, "max_tokens": 100_000, "seed": 1, **limits})
 
 
-def client(folder: Path, key: str, **headers: str) -> httpx.AsyncClient:
+def client(server: CaptureServer, key: str, **headers: str) -> httpx.AsyncClient:
     return httpx.AsyncClient(
-        base_url="http://capture/v1",
-        transport=httpx.AsyncHTTPTransport(uds=str(folder / "c.sock")),
+        base_url=f"http://127.0.0.1:{server.port}/v1",
         headers={"authorization": f"Bearer {key}", **headers},
         timeout=30,
     )
@@ -82,15 +80,15 @@ def trajectory(session: CaptureSession) -> Trajectory:
     return Trajectory(tuple(Turn(call, TurnLabel("train", ""), "test") for call in session.calls), session.tools)
 
 
-async def test_a_tool_loop_becomes_one_chain_of_deltas_with_the_engines_own_tokens(folder: Path) -> None:
+async def test_a_tool_loop_becomes_one_chain_of_deltas_with_the_engines_own_tokens() -> None:
     tools = [{"type": "function", "function": {"name": "write", "parameters": {}}}]
     replies = iter(
         [Reply("I write.", [("write", {"path": "a", "content": "x = 1"})]), Reply("", [("write", {"z": 1, "a": [1, 2]})]), Reply("Done.")]
     )
-    async with capturing(folder, lambda _: next(replies)) as (server, policy):
+    async with capturing(lambda _: next(replies)) as (server, policy):
         session = open_session(server)
         messages: list[dict[str, Any]] = [{"role": "system", "content": "You code."}, {"role": "user", "content": "hello"}]
-        async with client(folder, session.key) as agent:
+        async with client(server, session.key) as agent:
             for _ in range(3):
                 answer = await agent.post("/chat/completions", json={"model": "any", "messages": messages, "tools": tools})
                 message = answer.json()["choices"][0]["message"]
@@ -111,11 +109,11 @@ async def test_a_tool_loop_becomes_one_chain_of_deltas_with_the_engines_own_toke
     assert all(call.problem is None and call.error is None and call.delivered for call in session.calls)
 
 
-async def test_the_policy_decides_the_sampling_and_the_agents_wishes_are_kept(folder: Path) -> None:
-    async with capturing(folder, lambda _: Reply("ok"), sampling=SamplingConfig(temperature=0.7)) as (server, policy):
+async def test_the_policy_decides_the_sampling_and_the_agents_wishes_are_kept() -> None:
+    async with capturing(lambda _: Reply("ok"), sampling=SamplingConfig(temperature=0.7)) as (server, policy):
         session = open_session(server)
         wishes = {"temperature": 0, "top_p": 0.8, "logprobs": False, "seed": 3, "presence_penalty": 1.5, "min_p": 0.3, "user": "u"}
-        async with client(folder, session.key) as agent:
+        async with client(server, session.key) as agent:
             answer = await agent.post("/chat/completions", json={**ASK, **wishes})
             await agent.post("/chat/completions", json=ASK)
     sent, again = policy.requests
@@ -140,10 +138,10 @@ async def test_the_policy_decides_the_sampling_and_the_agents_wishes_are_kept(fo
         {"guided_regex": "a+"},
     ],
 )
-async def test_constrained_replies_are_refused_in_training_only(folder: Path, constraint: dict[str, Any]) -> None:
-    async with capturing(folder, lambda _: Reply("ok")) as (server, policy):
+async def test_constrained_replies_are_refused_in_training_only(constraint: dict[str, Any]) -> None:
+    async with capturing(lambda _: Reply("ok")) as (server, policy):
         session = open_session(server)
-        async with client(folder, session.key) as agent:
+        async with client(server, session.key) as agent:
             answer = await agent.post("/chat/completions", json={**ASK, **constraint})
     assert answer.status_code == 400
     assert answer.json()["error"]["message"].startswith(
@@ -151,17 +149,17 @@ async def test_constrained_replies_are_refused_in_training_only(folder: Path, co
     )
     assert not policy.requests
     assert session.calls[0].error == session.last_error == answer.json()["error"]["message"]
-    async with capturing(folder, lambda _: Reply("ok"), training=False) as (server, policy):
+    async with capturing(lambda _: Reply("ok"), training=False) as (server, policy):
         session = open_session(server)
-        async with client(folder, session.key) as agent:
+        async with client(server, session.key) as agent:
             assert (await agent.post("/chat/completions", json={**ASK, **constraint})).status_code == 200
         assert session.n_replies == 1
 
 
-async def test_the_shortest_of_all_reply_limits_counts(folder: Path) -> None:
-    async with capturing(folder, lambda _: Reply("x" * 400), max_reply_tokens=100) as (server, policy):
+async def test_the_shortest_of_all_reply_limits_counts() -> None:
+    async with capturing(lambda _: Reply("x" * 400), max_reply_tokens=100) as (server, policy):
         session = open_session(server, max_tokens=130)
-        async with client(folder, session.key) as agent:
+        async with client(server, session.key) as agent:
             for asked in ({"max_tokens": 20}, {"max_tokens": 64_000}, {"max_completion_tokens": 50}):
                 await agent.post("/chat/completions", json={**ASK, **asked})
     assert [request["max_tokens"] for request in policy.requests] == [20, 100, 10]
@@ -176,10 +174,10 @@ async def test_the_shortest_of_all_reply_limits_counts(folder: Path) -> None:
         ({"max_tokens": 6}, "all 6 sampled tokens of the session are used up"),
     ],
 )
-async def test_a_used_up_budget_ends_the_agents_loop_without_another_call(folder: Path, limits: dict[str, int], reason: str) -> None:
-    async with capturing(folder, lambda _: Reply("ok")) as (server, policy):
+async def test_a_used_up_budget_ends_the_agents_loop_without_another_call(limits: dict[str, int], reason: str) -> None:
+    async with capturing(lambda _: Reply("ok")) as (server, policy):
         session = open_session(server, **limits)
-        async with client(folder, session.key) as agent:
+        async with client(server, session.key) as agent:
             answers = [(await agent.post("/chat/completions", json={**ASK, "stream": i == 2})).text for i in range(3)]
             assert session.budget_stop == reason
             assert not session.over.is_set()
@@ -195,20 +193,20 @@ async def test_a_used_up_budget_ends_the_agents_loop_without_another_call(folder
         session.close()
 
 
-async def test_a_session_whose_agent_is_silent_after_the_stop_is_over_in_time(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_session_whose_agent_is_silent_after_the_stop_is_over_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(session_module, "GRACE_S", 0.05)
-    async with capturing(folder, lambda _: Reply("ok")) as (server, _):
+    async with capturing(lambda _: Reply("ok")) as (server, _):
         session = open_session(server, max_calls=1)
-        async with client(folder, session.key) as agent:
+        async with client(server, session.key) as agent:
             for _ in range(2):
                 await agent.post("/chat/completions", json=ASK)
         await asyncio.wait_for(session.over.wait(), 5)
 
 
-async def test_an_endpoint_without_ids_is_asked_for_none_and_its_calls_are_no_problem(folder: Path) -> None:
-    async with capturing(folder, lambda _: Reply("ok"), training=False, level="text") as (server, policy):
+async def test_an_endpoint_without_ids_is_asked_for_none_and_its_calls_are_no_problem() -> None:
+    async with capturing(lambda _: Reply("ok"), training=False, level="text") as (server, policy):
         session = open_session(server)
-        async with client(folder, session.key) as agent:
+        async with client(server, session.key) as agent:
             answer = await agent.post("/chat/completions", json={**ASK, "temperature": 0, "n": 1})
             more = [*ASK["messages"], answer.json()["choices"][0]["message"], {"role": "user", "content": "go on"}]
             await agent.post("/chat/completions", json={"messages": more})
@@ -237,8 +235,8 @@ async def test_an_endpoint_without_ids_is_asked_for_none_and_its_calls_are_no_pr
         ("GET", "/v1/models", True, 200),
     ],
 )
-async def test_only_model_routes_with_a_live_key_answer(folder: Path, method: str, path: str, key: bool, status: int) -> None:
-    async with capturing(folder, lambda _: Reply("ok"), open_port=True) as (server, policy):
+async def test_only_model_routes_with_a_live_key_answer(method: str, path: str, key: bool, status: int) -> None:
+    async with capturing(lambda _: Reply("ok")) as (server, policy):
         session = open_session(server)
         headers = {"authorization": f"Bearer {session.key}"} if key else {"authorization": "Bearer nobody"}
         async with httpx.AsyncClient(headers=headers) as agent:
@@ -248,12 +246,12 @@ async def test_only_model_routes_with_a_live_key_answer(folder: Path, method: st
         assert not session.calls
 
 
-async def test_a_closed_session_is_refused_and_leaves_the_others_alone(folder: Path) -> None:
-    async with capturing(folder, lambda request: Reply(request["messages"][0]["content"])) as (server, _):
+async def test_a_closed_session_is_refused_and_leaves_the_others_alone() -> None:
+    async with capturing(lambda request: Reply(request["messages"][0]["content"])) as (server, _):
         sessions = [open_session(server) for _ in range(8)]
 
         async def talk(number: int) -> list[str]:
-            async with client(folder, sessions[number].key) as agent:
+            async with client(server, sessions[number].key) as agent:
                 asks = [{"messages": [{"role": "user", "content": f"{number}-{i}"}]} for i in range(4)]
                 answers = [await agent.post("/chat/completions", json=ask) for ask in asks]
             return [answer.json()["choices"][0]["message"]["content"] for answer in answers]
@@ -263,17 +261,17 @@ async def test_a_closed_session_is_refused_and_leaves_the_others_alone(folder: P
         for number, session in enumerate(sessions):
             assert [call.reply["content"] for call in session.calls] == answers[number]
         sessions[0].close()
-        async with client(folder, sessions[0].key) as agent:
+        async with client(server, sessions[0].key) as agent:
             assert (await agent.post("/chat/completions", json=ASK)).status_code == 401
         assert (await talk(1))[0] == "1-0"
         assert len(sessions[0].calls) == 4
 
 
-async def test_a_client_that_goes_away_cancels_the_engine(folder: Path) -> None:
+async def test_a_client_that_goes_away_cancels_the_engine() -> None:
     hold = threading.Event()
-    async with capturing(folder, lambda _: Reply("late", hold=hold)) as (server, policy):
+    async with capturing(lambda _: Reply("late", hold=hold)) as (server, policy):
         session = open_session(server)
-        async with client(folder, session.key) as agent:
+        async with client(server, session.key) as agent:
             waiting = asyncio.create_task(agent.post("/chat/completions", json=ASK))
             await until(lambda: session.pending == 1 and policy.requests)
             waiting.cancel()
@@ -290,14 +288,14 @@ async def test_a_client_that_goes_away_cancels_the_engine(folder: Path) -> None:
         assert discarded(session)
 
 
-async def test_a_streaming_client_that_goes_away_cancels_the_engine(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_streaming_client_that_goes_away_cancels_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
     from openenv.core.harness.capture import sse
 
     monkeypatch.setattr(sse, "KEEPALIVE_INTERVAL_S", 0.05)
     hold = threading.Event()
-    async with capturing(folder, lambda _: Reply("late", hold=hold)) as (server, policy):
+    async with capturing(lambda _: Reply("late", hold=hold)) as (server, policy):
         session = open_session(server)
-        async with client(folder, session.key) as agent:
+        async with client(server, session.key) as agent:
             async with agent.stream("POST", "/chat/completions", json={**ASK, "stream": True}) as answer:
                 assert (await anext(answer.aiter_text())).startswith(": ")
             assert await asyncio.to_thread(policy.dropped.wait, 5)
@@ -308,31 +306,33 @@ async def test_a_streaming_client_that_goes_away_cancels_the_engine(folder: Path
 
 async def test_a_reply_that_its_client_did_not_take_is_not_delivered(folder: Path) -> None:
     """The reply is recorded already, larger than what the socket holds, and the client closes without reading."""
-    async with capturing(
-        folder, lambda _: Reply("x" * 3_000_000), training=False, level="text", max_model_len=None, max_reply_tokens=10**7
-    ) as (server, _):
+    async with capturing(lambda _: Reply("x" * 3_000_000), training=False, level="text", max_model_len=None, max_reply_tokens=10**7) as (
+        server,
+        _,
+    ):
         session = open_session(server, max_tokens=10**8)
-        _, writer = await asyncio.open_unix_connection(str(folder / "c.sock"))
-        body = json.dumps({**ASK, "stream": True}).encode()
-        writer.write(
-            f"POST /v1/chat/completions HTTP/1.1\r\nhost: c\r\nauthorization: Bearer {session.key}\r\n"
-            f"content-length: {len(body)}\r\n\r\n".encode()
-            + body
-        )
-        await until(lambda: session.calls)
-        assert session.calls[0].delivered
-        writer.transport.abort()
-        await until(lambda: not session.calls[0].delivered)
-        await until(lambda: not session.exchanges)
+        async with server.serve(session, folder / "c.sock"):
+            _, writer = await asyncio.open_unix_connection(str(folder / "c.sock"))
+            body = json.dumps({**ASK, "stream": True}).encode()
+            writer.write(
+                f"POST /v1/chat/completions HTTP/1.1\r\nhost: c\r\nauthorization: Bearer {session.key}\r\n"
+                f"content-length: {len(body)}\r\n\r\n".encode()
+                + body
+            )
+            await until(lambda: session.calls)
+            assert session.calls[0].delivered
+            writer.transport.abort()
+            await until(lambda: not session.calls[0].delivered)
+            await until(lambda: not session.exchanges)
         assert session.calls[0].reply["content"]
         assert discarded(session)
 
 
-async def test_closing_a_session_cancels_its_calls(folder: Path) -> None:
+async def test_closing_a_session_cancels_its_calls() -> None:
     hold = threading.Event()
-    async with capturing(folder, lambda _: Reply("late", hold=hold)) as (server, policy):
+    async with capturing(lambda _: Reply("late", hold=hold)) as (server, policy):
         session = open_session(server)
-        async with client(folder, session.key) as agent:
+        async with client(server, session.key) as agent:
             waiting = asyncio.create_task(agent.post("/chat/completions", json=ASK))
             await until(lambda: session.pending == 1 and policy.requests)
             session.close()
@@ -343,11 +343,11 @@ async def test_closing_a_session_cancels_its_calls(folder: Path) -> None:
         assert session.pending == 0
 
 
-async def test_an_engine_that_fails_leaves_calls_with_the_error(folder: Path) -> None:
+async def test_an_engine_that_fails_leaves_calls_with_the_error() -> None:
     replies = iter([Reply("no such adapter", status=404), Reply(fault="cut"), Reply("ok")])
-    async with capturing(folder, lambda _: next(replies)) as (server, _):
+    async with capturing(lambda _: next(replies)) as (server, _):
         session = open_session(server)
-        async with client(folder, session.key) as agent:
+        async with client(server, session.key) as agent:
             answers = [await agent.post("/chat/completions", json=ASK) for _ in range(3)]
     assert [answer.status_code for answer in answers] == [502, 502, 200]
     assert session.calls[0].error == "upstream returned 404: no such adapter"
@@ -358,13 +358,11 @@ async def test_an_engine_that_fails_leaves_calls_with_the_error(folder: Path) ->
     assert session.calls[2].messages_base == "c1"
 
 
-async def test_a_prompt_that_is_too_long_ends_the_loop_as_context_overflow(folder: Path) -> None:
+async def test_a_prompt_that_is_too_long_ends_the_loop_as_context_overflow() -> None:
     with ScriptedServer(lambda _: Reply("ok"), max_model_len=200) as policy:
-        async with CaptureServer(
-            policy.endpoint, sampling=SamplingConfig(), training=True, socket=folder / "c.sock", open_port=False, max_reply_tokens=500
-        ) as server:
+        async with CaptureServer(policy.endpoint, sampling=SamplingConfig(), training=True, open_port=True, max_reply_tokens=500) as server:
             session = open_session(server)
-            async with client(folder, session.key) as agent:
+            async with client(server, session.key) as agent:
                 short = await agent.post("/chat/completions", json=ASK)
                 long = await agent.post("/chat/completions", json={"messages": [{"role": "user", "content": "x" * 300}]})
     assert policy.requests[0]["max_tokens"] == 100, "a reply never takes more than half of the context"
@@ -375,44 +373,45 @@ async def test_a_prompt_that_is_too_long_ends_the_loop_as_context_overflow(folde
     assert "maximum context length" in (session.calls[1].error or "")
 
 
-async def test_versions_come_from_the_reply_or_else_from_the_server(folder: Path) -> None:
+async def test_versions_come_from_the_reply_or_else_from_the_server() -> None:
     stated = {"longrein": {"version_first": 3, "version_last": 4}}
     replies = iter([Reply("a"), Reply("b", extra=stated), Reply("c", extra={"longrein": "?"})])
-    async with capturing(folder, lambda _: next(replies)) as (server, _):
+    async with capturing(lambda _: next(replies)) as (server, _):
         session = open_session(server)
         server.version = 7
-        async with client(folder, session.key) as agent:
+        async with client(server, session.key) as agent:
             answers = [await agent.post("/chat/completions", json=ASK) for _ in range(3)]
     assert [(call.version_first, call.version_last) for call in session.calls] == [(7, 7), (3, 4), (7, 7)]
     assert all("longrein" not in answer.json() for answer in answers)
 
 
-async def test_too_large_and_too_many_requests_are_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_too_large_and_too_many_requests_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gate, "MAX_BODY_BYTES", 1000)
-    async with capturing(folder, lambda _: Reply("ok")) as (server, policy):
+    monkeypatch.setattr(session_module, "_BURST", 5.0)
+    monkeypatch.setattr(session_module, "_RATE_PER_S", 0.001)
+    async with capturing(lambda _: Reply("ok")) as (server, policy):
         session = open_session(server)
-        async with client(folder, session.key) as agent:
+        async with client(server, session.key) as agent:
             assert (await agent.post("/chat/completions", json={"messages": "x" * 2000})).status_code == 413
-            statuses = [(await agent.get("/models")).status_code for _ in range(300)]
-        assert 429 in statuses
-        assert statuses[0] == 200
+            assert session.n_open_bytes == 0
+            assert [(await agent.get("/models")).status_code for _ in range(6)] == [200] * 4 + [429] * 2
         assert not policy.requests
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b'{"messages": 3}', b'{"messages": [3], "tools": 7}', b'{"messages": [{"role": 1}]}'])
-async def test_nonsense_gets_an_error_and_harms_nobody(folder: Path, body: bytes) -> None:
-    async with capturing(folder, lambda _: Reply("ok")) as (server, _):
+async def test_nonsense_gets_an_error_and_harms_nobody(body: bytes) -> None:
+    async with capturing(lambda _: Reply("ok")) as (server, _):
         session = open_session(server)
-        async with client(folder, session.key) as agent:
+        async with client(server, session.key) as agent:
             assert (await agent.post("/chat/completions", content=body)).status_code >= 400
             assert (await agent.post("/chat/completions", json=ASK)).status_code == 200
 
 
-async def test_the_key_is_in_no_log_and_no_repr(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_the_key_is_in_no_log_and_no_repr(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
-    async with capturing(folder, lambda _: Reply("broken", status=500), api_key="upstream-secret") as (server, policy):
+    async with capturing(lambda _: Reply("broken", status=500), api_key="upstream-secret") as (server, policy):
         session = open_session(server)
-        async with client(folder, session.key) as agent:
+        async with client(server, session.key) as agent:
             await agent.post("/chat/completions", json=ASK)
         assert "upstream error" in caplog.text, "openenv's log was watched"
         for secret in (session.key, "upstream-secret"):
@@ -420,12 +419,10 @@ async def test_the_key_is_in_no_log_and_no_repr(folder: Path, caplog: pytest.Log
 
 
 async def test_a_socket_path_that_is_too_long_says_so(folder: Path) -> None:
-    with ScriptedServer(lambda _: Reply("ok")) as policy:
-        server = CaptureServer(
-            policy.endpoint, sampling=SamplingConfig(), training=True, socket=folder / ("x" * 120), open_port=False, max_reply_tokens=10
-        )
+    async with capturing(lambda _: Reply("ok")) as (server, _):
         with pytest.raises(CaptureError, match="unix sockets allow 107"):
-            await server.__aenter__()
+            async with server.serve(open_session(server), folder / ("x" * 120)):
+                pass
 
 
 async def until(condition: Any) -> None:

@@ -60,7 +60,7 @@ def registered() -> Iterator[tuple[str, type]]:
         for entry in info.provides if info.distribution in OURS else ():
             kind, name = entry.split(" ", 1)
             options = getattr(host.get(kind, name), "Options", None)
-            if kind in ("agent", "taskset", "reward") and attrs.fields(options):
+            if kind in ("agent", "taskset", "reward", "sandbox") and attrs.fields(options):
                 yield entry, options
 
 

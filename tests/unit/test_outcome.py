@@ -50,6 +50,7 @@ BAD = call(0, problem="engine reported 30 tokens and returned 6")
         ("completed", True, Ending("exit", 0, [ERROR, call(2)], True)),
         ("timeout", True, Ending("timeout", None, [REPLY, CANCELLED], True)),
         ("timeout", False, Ending("timeout", None, [CANCELLED], True)),
+        ("sandbox_error", False, Ending("killed", None, [REPLY], True)),
     ],
 )
 def test_outcome(kind: str, graded: bool, end: Ending) -> None:

@@ -20,6 +20,8 @@ CALLED = [
     (f"{CAPTURE}.upstream", "prepare_request", {"request"}),
     (f"{CAPTURE}.upstream", "normalize_response", {"response"}),
     (f"{CAPTURE}.upstream", "auth_headers", {"api_key"}),
+    ("uvicorn.server", "ServerState", set()),
+    ("uvicorn.protocols.http.auto", "AutoHTTPProtocol", {"config", "server_state", "app_state"}),
     (ASYNC_GRPO, "AsyncGRPOTrainer", {"model", "args", "train_dataset", "rollout_worker", "weight_transfer"}),
     (f"{ASYNC_GRPO}.async_grpo_trainer", "get_peak_flops_per_device", set()),
     (f"{ASYNC_GRPO}.packing", "TreeRow.add", {"sample"}),

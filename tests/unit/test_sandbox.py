@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from longrein.agent import LaunchPlan
+from longrein.config import Config, from_mapping
 from longrein.errors import SandboxError
 from longrein.sandbox import BubblewrapSandbox, ProcessResult, Sandbox, SandboxLimits, SupervisorSandbox, choose, runtime_folder
 
@@ -24,17 +25,16 @@ needs_bwrap = pytest.mark.skipif(BubblewrapSandbox.unavailable() is not None, re
 @pytest.fixture
 def runtime() -> Iterator[Path]:
     with runtime_folder() as folder:
-        (folder / "capture.sock").touch()
+        for slot in (0, 7):
+            (folder / f"s{slot}.sock").touch()
         yield folder
-        assert [path.name for path in folder.iterdir()] == ["capture.sock"]
+        assert {path.name for path in folder.iterdir()} <= {"s0.sock", "s7.sock", "etc"}
     assert not folder.exists()
 
 
 @pytest.fixture(params=[pytest.param(BubblewrapSandbox, marks=needs_bwrap, id="bwrap"), pytest.param(SupervisorSandbox, id="supervisor")])
 def make(request: pytest.FixtureRequest, runtime: Path) -> Callable[..., Sandbox]:
-    return lambda **limits: request.param(
-        limits=SandboxLimits(**limits), capture_socket=runtime / "capture.sock", capture_port=1, runtime=runtime
-    )
+    return lambda **limits: request.param(limits=SandboxLimits(**limits), capture_port=1, runtime=runtime)
 
 
 async def run(
@@ -65,7 +65,8 @@ async def test_files_output_and_exit_code(make: Callable[..., Sandbox]) -> None:
     assert (result.exit_code, result.ended_by, result.stdout, result.stderr) == (3, "exit", b"task\n", b"mine\n")
     assert result.workspace == {"a/in.txt": b"task\n", "out.txt": b"new\n"}
     assert result.record["backend"] == sandbox.name
-    assert result.record["limits"]["memory_mb"] == 4096
+    assert result.record["interpreter"] == str(Path(sys.executable).resolve())
+    assert set(result.record["in_force"]) == {"network", "memory", "processes", "disk", "system calls"}
 
 
 async def test_the_environment_is_the_plan_and_nothing_else(make: Callable[..., Sandbox], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -93,6 +94,12 @@ async def test_junk_cannot_crowd_out_the_solution(make: Callable[..., Sandbox]) 
     result = await run(make(workspace_mb=1), "echo 1 > solution.py; truncate -s 50M a; head -c 800000 /dev/zero > b; cp b c")
     assert set(result.workspace) == {"solution.py", "b"}
     assert result.record["files_left_out"] == 2
+
+
+async def test_folders_nested_beyond_what_recursion_takes_hide_nothing(make: Callable[..., Sandbox]) -> None:
+    nest = "import os\nfor _ in range(1500): os.mkdir('d'); os.chdir('d')"
+    result = await run(make(), f'echo 1 > solution.py; python3 -c "{nest}"')
+    assert (result.exit_code, result.workspace) == (0, {"solution.py": b"1\n"})
 
 
 async def test_output_is_a_bounded_tail(make: Callable[..., Sandbox]) -> None:
@@ -159,7 +166,7 @@ async def test_files_stay_below_the_place(make: Callable[..., Sandbox], name: st
 
 @needs_bwrap
 async def test_bwrap_shows_constant_paths_no_network_and_a_read_only_system(runtime: Path) -> None:
-    sandbox = BubblewrapSandbox(limits=SandboxLimits(), capture_socket=runtime / "capture.sock", capture_port=None, runtime=runtime)
+    sandbox = BubblewrapSandbox(limits=SandboxLimits(), capture_port=None, runtime=runtime)
     script = """pwd; echo $HOME; hostname; ls -d /root /home/* /tmp/* /var 2>/dev/null
     for file in /usr/x /x /opt/longrein/x /etc/x /home/x; do touch $file 2>/dev/null && echo writable $file; done
     python3 -c '
@@ -188,9 +195,9 @@ from longrein.agent import LaunchPlan
 from longrein.sandbox import *
 async def main():
     with runtime_folder() as runtime:
-        (runtime / "c").touch()
+        (runtime / "s7.sock").touch()
         backend = {b.name: b for b in (BubblewrapSandbox, SupervisorSandbox)}[sys.argv[1]]
-        sandbox = backend(limits=SandboxLimits(), capture_socket=runtime / "c", capture_port=1, runtime=runtime)
+        sandbox = backend(limits=SandboxLimits(), capture_port=1, runtime=runtime)
         place = sandbox.place(7)
         script = f"setsid sleep {sys.argv[2]} & (while :; do sleep 0.01; : {sys.argv[2]}; done) & sleep {sys.argv[2]}"
         session = await sandbox.start(7, LaunchPlan(argv=["sh", "-c", script]), files={}, toolchain=None)
@@ -215,10 +222,7 @@ def test_nothing_survives_the_engine(backend: str) -> None:
 
 
 def test_two_engines_never_share_a_slot(runtime: Path) -> None:
-    first, second = (
-        SupervisorSandbox(limits=SandboxLimits(), capture_socket=runtime / "capture.sock", capture_port=1, runtime=runtime)
-        for _ in range(2)
-    )
+    first, second = (SupervisorSandbox(limits=SandboxLimits(), capture_port=1, runtime=runtime) for _ in range(2))
     places = {first.place(0).workdir, second.place(0).workdir, first.place(1).workdir}
     assert len(places) == 3
     assert first.place(0) == first.place(0)
@@ -227,17 +231,21 @@ def test_two_engines_never_share_a_slot(runtime: Path) -> None:
             sandbox._release(slot)
 
 
+def config(backend: str, **policy: str) -> Config:
+    return from_mapping({"taskset": "x", "agents": {"nop": {}}, "sandbox": {"backend": backend}, "policy": policy})
+
+
 def test_choose_says_why_and_how_to_mend(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     class Host:
         def sandbox(self, name: str) -> type[Sandbox]:
             return {backend.name: backend for backend in BACKENDS}[name]
 
-    assert choose("supervisor", Host()) is SupervisorSandbox
+    assert choose(config("supervisor"), Host()) is SupervisorSandbox
     monkeypatch.setenv("PATH", "/nonexistent")
-    assert choose("auto", Host()) is SupervisorSandbox
+    assert choose(config("auto"), Host()) is SupervisorSandbox
     assert "no security boundary" in caplog.text
     with pytest.raises(SandboxError, match=r"'bwrap' does not work here: bubblewrap is not installed \(Debian.*apt-get install"):
-        choose("bwrap", Host())
+        choose(config("bwrap"), Host())
 
 
 def processes(token: str) -> list[str]:

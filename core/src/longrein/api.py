@@ -1,10 +1,10 @@
-"""The Python API: `run`, `train` and `grade` with the same objects as the command line."""
+"""The Python API: `run`, `compare`, `train` and `grade` with the same objects as the command line."""
 
 from __future__ import annotations
 
 import asyncio
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,17 +12,18 @@ from attrs import evolve, frozen
 
 from longrein.config import Config, PluginsConfig
 from longrein.errors import RunStopped
-from longrein.model import Rollout, Task, Verdict
+from longrein.model import Rollout, Verdict
 from longrein.plugins import PluginHost
+from longrein.rollout.batch import make_rollouts
 from longrein.rollout.check import check_names
-from longrein.rollout.policy import need_extra, open_policy
+from longrein.rollout.policy import need_extra
 from longrein.rollout.record import RunRecorder, new_run_folder
-from longrein.rollout.spec import RolloutSpec
+from longrein.rollout.spec import RolloutSpec, SessionSpec
 from longrein.rollout.summary import Cell, summarize
 from longrein.rollout.tasks import load_tasks
 
 if TYPE_CHECKING:
-    from longrein.rollout.engine import Engine
+    from longrein.comparison.run import CompareResult
 
 
 @frozen
@@ -45,6 +46,7 @@ def run(
     host: PluginHost | None = None,
     log: Callable[[str], None] = silent,
     progress: Callable[[Rollout, int], None] | None = None,
+    started: Callable[[SessionSpec], None] | None = None,
 ) -> RunResult:
     """Run every agent of a config on its tasks, without training.
 
@@ -54,6 +56,7 @@ def run(
         host: loaded plugins; default those that the config names.
         log: takes lines about what is going on.
         progress: called with each finished rollout and the number of rollouts in all.
+        started: called with each session that begins.
 
     Raises:
         ConfigError, PluginError, MissingError: something that the config asks for cannot be had.
@@ -68,15 +71,21 @@ def run(
     tasks = load_tasks(config.taskset, host)
     recorder = RunRecorder(folder)
     recorder.start(config, tasks=len(tasks), samples=samples)
+    specs = [
+        RolloutSpec.of(task, agent, sample, run_seed=config.run.seed)
+        for task in tasks
+        for sample in range(samples)
+        for agent in config.agents
+    ]
     made: list[Rollout] = []
 
     def finished(rollout: Rollout) -> None:
         made.append(rollout)
         if progress:
-            progress(rollout, len(tasks) * samples * len(config.agents))
+            progress(rollout, len(specs))
 
     try:
-        asyncio.run(_run(config, host, tasks, samples, recorder, finished, log))
+        asyncio.run(make_rollouts(config, host, specs, recorder=recorder, finished=finished, started=started, log=log))
     finally:
         summary = summarize({"run": [Cell.of(rollout) for rollout in made]})
         recorder.summary(summary)
@@ -86,44 +95,39 @@ def run(
     return RunResult(folder, summary, tuple(made))
 
 
-async def _run(
+def compare(
     config: Config,
-    host: PluginHost,
-    tasks: Sequence[Task],
-    samples: int,
-    recorder: RunRecorder,
-    finished: Callable[[Rollout], None],
-    log: Callable[[str], None],
-) -> None:
-    from longrein.rollout.engine import Engine
+    *,
+    resume: Path | None = None,
+    host: PluginHost | None = None,
+    log: Callable[[str], None] = silent,
+    progress: Callable[[Rollout, int], None] | None = None,
+    started: Callable[[SessionSpec], None] | None = None,
+) -> CompareResult:
+    """Run every agent of a config on the same tasks with the same policy, and compare them.
 
-    specs = [
-        RolloutSpec.of(task, agent, sample, run_seed=config.run.seed)
-        for task in tasks
-        for sample in range(samples)
-        for agent in config.agents
-    ]
-    async with (
-        open_policy(config, host, folder=recorder.folder, log=log) as endpoint,
-        Engine(config, host, endpoint=endpoint, recorder=recorder) as engine,
-    ):
-        await run_specs(engine, specs, finished, at_once=config.limits.sessions + 2)
+    With [compare] checkpoints every agent runs with each of these policies, and policies are compared too.
 
+    Args:
+        config: from `longrein.config.load` or `from_mapping`.
+        resume: a folder to go on in: what it holds is kept and the missing rollouts are made.
+        host: loaded plugins; default those that the config names.
+        log: takes lines about what is going on.
+        progress: called with each finished rollout and the number of rollouts to make.
+        started: called with each session that begins.
 
-async def run_specs(engine: Engine, specs: Sequence[RolloutSpec], finished: Callable[[Rollout], None], *, at_once: int) -> None:
-    """Make rollouts in order, a bounded number under way (more than sessions, so that grading overlaps)."""
-    waiting = iter(specs)
+    Returns:
+        The run folder and the comparison, which is comparison.json in the folder.
 
-    async def worker() -> None:
-        for spec in waiting:
-            finished(await engine.rollout(spec))
+    Raises:
+        ConfigError, PluginError, MissingError: something that the config asks for cannot be had, or the folder to go on in was
+            made by another config.
+        CaptureError: the policy server cannot be used.
+        RunStopped: too many rollouts could not be scored; the run folder holds what was made.
+    """
+    from longrein.comparison.run import compare as run_comparison
 
-    try:
-        async with asyncio.TaskGroup() as group:
-            for _ in range(at_once):
-                group.create_task(worker())
-    except* RunStopped as stopped:
-        raise stopped.exceptions[0] from None
+    return run_comparison(config, resume=resume, host=host, log=log, progress=progress, started=started)
 
 
 def train(config: Config, *, resume: Path | None = None, host: PluginHost | None = None, log: Callable[[str], None] = silent) -> Path:

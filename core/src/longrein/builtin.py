@@ -9,17 +9,18 @@ from longrein.baseline import Nop, Oracle
 from longrein.function.adapter import FunctionAgent
 from longrein.hookspecs import hookimpl
 from longrein.practice.tasks import PracticeTasks
+from longrein.react.adapter import React
 from longrein.reward import RewardFunction
 from longrein.reward.builtin import Binary, Fraction, Shaped
-from longrein.sandbox import BubblewrapSandbox, Sandbox, SupervisorSandbox
+from longrein.sandbox import BubblewrapSandbox, DockerSandbox, Sandbox, SupervisorSandbox
 from longrein.tasks.folder import FolderTasks, FolderVerifier
 from longrein.verifier import TaskSet, Verifier
 
 
 @hookimpl
 def longrein_agents() -> Sequence[type[AgentAdapter]]:
-    """Register the floor and the ceiling of every comparison, and Python functions."""
-    return [Nop, Oracle, FunctionAgent]
+    """Register the floor and the ceiling of every comparison, an agent without a loop of its own, and Python functions."""
+    return [Nop, Oracle, React, FunctionAgent]
 
 
 @hookimpl
@@ -42,5 +43,5 @@ def longrein_rewards() -> Sequence[type[RewardFunction]]:
 
 @hookimpl
 def longrein_sandboxes() -> Sequence[type[Sandbox]]:
-    """Register the Linux default and the one that works without bubblewrap."""
-    return [BubblewrapSandbox, SupervisorSandbox]
+    """Register the Linux default, the one for container engines, and the one that works without either."""
+    return [BubblewrapSandbox, DockerSandbox, SupervisorSandbox]

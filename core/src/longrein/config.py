@@ -89,7 +89,11 @@ class SandboxConfig:
 
     backend: str = "auto"
     """"auto" takes bubblewrap where it works and the supervisor elsewhere."""
+    tools: tuple[str, ...] | None = None
+    """Names of the tools that agents may offer to the model; requests that offer others are refused."""
     limits: SandboxLimits = SandboxLimits()
+    options: Mapping[str, Any] = field(factory=dict)
+    """Options of the backend."""
 
 
 @frozen
@@ -156,6 +160,16 @@ class EvalConfig:
 
 
 @frozen
+class CompareConfig:
+    """[compare]"""
+
+    samples: int = field(default=4, validator=positive)
+    """Rollouts of each (task, agent)."""
+    checkpoints: tuple[str, ...] = ()
+    """Compare these policies, too: run folders, RUN@STEP, or model folders; without them the one of [policy]."""
+
+
+@frozen
 class Config:
     """A whole config file."""
 
@@ -173,6 +187,7 @@ class Config:
     """Verifier name to its options; task sets name their verifier themselves."""
     train: TrainConfig = TrainConfig()
     eval: EvalConfig | None = None
+    compare: CompareConfig = CompareConfig()
 
     @property
     def serves_policy(self) -> bool:

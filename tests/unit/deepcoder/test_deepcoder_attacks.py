@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -12,13 +13,14 @@ import pytest
 from longrein.errors import SandboxError
 from longrein.model import Verdict
 from longrein_deepcoder.forked import ForkServer
+from longrein_deepcoder.verifier import DeepCoderVerifier, DeepCoderVerifierOptions
 
 Grade = Callable[..., Verdict]
 
 
 def namespaces_work() -> bool:
     try:
-        ForkServer(Path(sys.executable), "namespaces").close()
+        ForkServer(Path(sys.executable), "namespaces", DeepCoderVerifierOptions().limits).close()
     except SandboxError:
         return False
     return True
@@ -44,6 +46,14 @@ def test_planted_modules_do_not_reach_the_grader(grade: Grade, fn: str | None) -
     assert statuses(verdict) == ["wrong_answer"]
     verdict = grade(program, ([], 2) if fn else ("", "1"), fn=fn)
     assert statuses(verdict) == ["passed"]
+
+
+def test_what_is_imported_ahead_is_never_the_workspaces(grade: Grade) -> None:
+    """The init imports for the program; a module of the workspace runs in the cases only, where it has no other descriptor."""
+    spy = "import os\nanswer = sorted(map(int, os.listdir('/proc/self/fd')))[-1] > 9 or os.getpid() == 1\n"
+    for name in ("numpy", "random", "json"):
+        verdict = grade(f"import {name}\nprint({name}.answer)", *[("", "False")] * 2, files={f"{name}.py": spy})
+        assert statuses(verdict) == ["passed"] * 2
 
 
 @pytest.mark.parametrize("name", ["random", "json", "collections", "ctypes"])
@@ -118,6 +128,14 @@ HONEST = "\nimport sys\nn = int(sys.stdin.readline())\nprint(n * 2)\n"
         "import builtins; builtins.open = None; import json; json.dumps = json.loads = None",
         "import os, sys, atexit, gc, json, marshal\nos._exit = gc.collect = json.dumps = marshal.loads = None",
         "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)",
+        "import os, signal\nsignal.signal(15, signal.SIG_IGN)\nos.kill(0, 15)\nos.killpg(os.getpgrp(), 15)",
+        "import os\nfor pid in range(1, 50):\n    try: os.setpgid(0, pid)\n    except OSError: pass",
+        "import os\nfor _ in range(20):\n    if os.fork() == 0:\n        while True: pass",
+        "import os, threading\nthreading.Thread(target=lambda: os.fork() or os._exit(7), daemon=True).start()",
+        "import fcntl, os\nfcntl.fcntl(1, fcntl.F_SETFL, os.O_APPEND)\nfcntl.flock(2, fcntl.LOCK_EX)",
+        "import random, sys; random.seed = lambda *_: None; sys.modules['random'] = None; sys.path[:] = []",
+        "import os\nfor name in os.listdir('/proc/self/fd'):\n    if int(name) > 2:\n"
+        "        try: os.write(int(name), bytes(29))\n        except OSError: pass",
     ],
 )
 def test_attacks_change_nothing(grade: Grade, attack: str) -> None:
@@ -136,12 +154,62 @@ def test_attacks_change_nothing(grade: Grade, attack: str) -> None:
         ("import gc\nfor o in gc.get_objects(): print(repr(o)[:500])", {"wrong_answer", "runtime_error", "output_limit"}),
         ("import os\nos.close(1); os.close(2)", {"wrong_answer", "runtime_error"}),
         ("import ctypes; ctypes.string_at(0)", {"runtime_error"}),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGINT)", {"runtime_error"}),
+        ("import builtins; builtins.print = lambda *a, **k: None; print('canary-5d1f')", {"wrong_answer"}),
+        ("class Any(str):\n    __eq__ = lambda *_: True\n    __hash__ = str.__hash__\nprint(Any('x'))", {"wrong_answer"}),
+        (
+            "import sys\nif any(n.startswith('lr_') for m in list(sys.modules.values()) for n in dir(m)): print('canary-5d1f')",
+            {"wrong_answer"},
+        ),
+        ('print(\'{"exit": 0, "ended_by": ""}\')', {"wrong_answer"}),
+        ("import os, struct; os.write(1, struct.pack('=iBddd', 0, 0, 0, 0, 0))", {"wrong_answer"}),
     ],
 )
 def test_attacks_gain_nothing(grade: Grade, attack: str, status: set[str]) -> None:
     verdict = grade(attack, ("", "canary-5d1f"))
     assert set(statuses(verdict)) <= status, verdict
     assert statuses(grade(HONEST, ("4\n", "8"))) == ["passed"]
+
+
+@needs_namespaces
+@pytest.mark.parametrize(
+    ("attack", "status"),
+    [
+        ("def f(n):\n    class Same:\n        def __eq__(self, other): return True\n    return Same()", "wrong_answer"),
+        ("import json\njson.dumps = lambda *_, **__: '6'\ndef f(n): return 5", "wrong_answer"),
+        ("import builtins\nbuiltins.open = lambda *_, **__: None\ndef f(n): return 6", "runtime_error"),
+        ("import os\nos.write(202, b'6')\ndef f(n): os._exit(0)", "passed"),  # that is its answer: the value's own channel
+        ("import os\ndef f(n): os._exit(0)", "runtime_error"),
+        ("import sys\ndef f(n):\n    frame, found = sys._getframe(), [0]\n    while frame:\n"
+         "        found += [v for v in frame.f_locals.values() if v == 6]\n"
+         "        frame = frame.f_back\n    return found[-1]", "wrong_answer"),
+    ],
+)  # fmt: skip
+def test_attacks_on_calls(grade: Grade, attack: str, status: str) -> None:
+    assert statuses(grade(attack, ([3], 6), fn="f")) == [status]
+
+
+@needs_namespaces
+def test_a_neighbour_is_not_disturbed(verifier: DeepCoderVerifier, tmp_path: Path) -> None:
+    """Signals to groups and to everything reach no other box, though all boxes run as one user of the host."""
+    attack = (
+        "import os, signal\nfor pid in (-1, 0, *range(2, 400)):\n    for number in (15, 9):\n"
+        "        if pid != os.getpid() and not (pid == 0 and number == 9):\n            signal.signal(15, signal.SIG_IGN)\n"
+        "            try: os.kill(pid, number)\n            except OSError: pass\nos.kill(0, 9)\n"
+    )
+    honest = "import time\nn = int(input())\nend = time.process_time() + 0.05\nwhile time.process_time() < end: pass\nprint(n)\n"
+
+    def one(number: int) -> list[str]:
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        (folder / "solution.py").write_text(attack if number % 2 else honest)
+        cases = [{"input": str(n), "output": str(n)} for n in range(3)]
+        return statuses(verifier.grade({"kind": "stdin", "fn_name": None, "cases": cases, "compare": "lines"}, folder))
+
+    with ThreadPoolExecutor(4) as pool:
+        results = list(pool.map(one, range(12)))
+    assert results[::2] == [["passed"] * 3] * 6
+    assert results[1::2] == [["runtime_error"] * 3] * 6
 
 
 @needs_namespaces

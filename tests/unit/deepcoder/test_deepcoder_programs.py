@@ -89,6 +89,14 @@ def test_other_modes(grade: Grade, compare: str, printed: str, expected: str, st
         "print(sum(map(int, open('/dev/stdin').read().split())))",
         "import io, os; print(sum(map(int, io.BytesIO(os.read(0, os.fstat(0).st_size)).read().split())))",
         "import fileinput; print(sum(int(x) for line in fileinput.input() for x in line.split()))",
+        "import sys; input = sys.stdin.buffer.readline; print(sum(map(int, input().split())))",
+        "import sys; print(sum(map(int, sys.stdin.readlines()[0].split())))",
+        "a = input()\ntry: input()\nexcept EOFError: print(sum(map(int, a.split())))",
+        "import sys; data = iter(sys.stdin.read().split()); print(int(next(data)) + int(next(data)))",
+        "import sys; sys.setrecursionlimit(10**6); sys.stdin = open(0); print(sum(map(int, input().split())))",
+        "import mmap; m = mmap.mmap(0, 0, access=mmap.ACCESS_READ); print(sum(map(int, m[:].split())))",
+        "import sys; first = sys.stdin.read(2); print(int(first) + int(sys.stdin.readline()))",
+        "import sys; print(sum(map(int, sys.__stdin__.readline().split())), file=sys.__stdout__)",
     ],
 )
 def test_every_way_of_reading(grade: Grade, program: str) -> None:
@@ -120,6 +128,19 @@ def test_every_way_of_reading(grade: Grade, program: str) -> None:
         "import tempfile\nwith tempfile.TemporaryFile() as f: f.write(b'7'); f.seek(0); print(f.read().decode())",
         "import asyncio\nasync def f(): await asyncio.sleep(0); print(7)\nasyncio.run(f())",
         "import numpy; print(int(numpy.array([3, 4]).sum()))",
+        "import random; random.seed(5); a = random.random(); random.seed(5); print(7 if a == random.random() else 0)",
+        "from random import shuffle, randint\nx = [7] * 3\nshuffle(x)\nprint(x[randint(0, 2)])",
+        "import threading, queue\nq = queue.Queue()\nt = threading.Thread(target=q.put, args=(7,)); t.start(); print(q.get())",
+        "import threading; print(7 if threading.current_thread() is threading.main_thread() else 0)",
+        "from functools import lru_cache\n@lru_cache(None)\ndef f(n): return n if n < 8 else f(n - 1) + 0\nprint(f(60))",
+        "from decimal import Decimal; from fractions import Fraction; print(int(Decimal(3) + 4 * Fraction(1, 1).numerator))",
+        "import sys, numpy as np, math\nprint(int(np.array([3.0, 4.0]).sum() * math.gcd(3, 4)))",
+        "def main():\n    print(7)\nmain() if __name__ == '__main__' else None",
+        "class A:\n    def __del__(self): print(7)\na = A(); a.a = a; del a",
+        "import signal, os\ntry:\n    os.kill(os.getpid(), signal.SIGINT)\n    signal.pause()\nexcept KeyboardInterrupt: print(7)",
+        "import os, sys\nif (pid := os.fork()) == 0: print(7); sys.stdout.flush(); os._exit(0)\nos.waitpid(pid, 0)",
+        "import io, sys\nout = io.StringIO(); sys.stdout = out; print(7); sys.__stdout__.write(out.getvalue())",
+        "x = 0\ndef f():\n    global x\n    x = 7\nif __name__ == '__main__': f()\nprint(x)",
         "\ufeffprint(7)",
         "# -*- coding: latin-1 -*-\nprint(7)",
     ],
@@ -139,6 +160,12 @@ def main(): print(depth(int(input())))
 t = threading.Thread(target=main); t.start(); t.join()
 """
     assert statuses(grade(program, ("100000", "100000"))) == ["passed"]
+
+
+def test_random_numbers_differ_between_cases(grade: Grade) -> None:
+    """A program that imports random is given it loaded; its state must not be shared by all cases."""
+    verdict = grade("import random\nprint(random.getrandbits(256))", ("", "x"), ("", "x"), ("", "x"))
+    assert len({case.got for case in verdict.cases}) == 3
 
 
 def test_recursion_limit_is_that_of_an_interpreter(grade: Grade) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import subprocess
 import sys
 import tempfile
@@ -11,6 +12,9 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+
+import psutil
+import pytest
 
 from longrein.model import Verdict
 from longrein_deepcoder.verifier import DeepCoderVerifier, DeepCoderVerifierOptions
@@ -104,38 +108,67 @@ def test_several_grades_at_once_do_not_mix(verifier: DeepCoderVerifier, tmp_path
 
 
 def test_the_verdict_is_the_same_with_both_cores_busy(grade: Grade) -> None:
+    """CPU time decides: a program well within its second passes, and one beyond it does not, however long both wait for a core."""
+    busy = "import time\nwhile time.process_time() < {}: pass\nprint(1)"
+    programs = {
+        busy.format(0.5): "passed",
+        busy.format(30): "timeout",
+        "import time; time.sleep(0.3); print(1)": "passed",
+        "print(2)": "wrong_answer",
+    }
+    quiet = [statuses(grade(program, ("", "1"))) for program in programs]
     burners = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(2 * (os.cpu_count() or 1))]
     try:
-        program = "import time\nwhile time.process_time() < 0.5: pass\nprint(1)"
-        verdict = grade(program, ("", "1"))
-        assert statuses(verdict) == ["passed"], verdict
+        loaded = [statuses(grade(program, ("", "1"))) for program in programs]
     finally:
         for burner in burners:
             burner.kill()
             burner.wait()
+    assert quiet == loaded == [[status] for status in programs.values()]
 
 
-def test_hundreds_of_grades_leave_nothing_behind(tmp_path: Path) -> None:
-    def leftovers(server: int) -> tuple[int, int, list[str], int]:
-        """Open files of both processes, children, folders."""
-        children = Path(f"/proc/{server}/task/{server}/children").read_text().split()
-        folders = list(Path(tempfile.gettempdir()).glob("longrein-grade-*"))
-        here, there = (sum(1 for _ in Path(f"/proc/{pid}/fd").iterdir()) for pid in (os.getpid(), server))
-        return here, there, children, len(folders)
+def test_the_verdict_names_the_interpreter(grade: Grade) -> None:
+    assert grade("print(1)", ("", "1")).details["python"] == platform.python_version()
 
-    program = "import os\nif os.fork() == 0:\n    os.setsid()\n    while True: pass\nopen('x', 'w')\nprint(input())"
+
+def leftovers(server: int) -> tuple[int, int, int, int, int]:
+    """Return open files of this process and of the server, children of each, folders."""
+    here = psutil.Process()
+    folders = len(list(Path(tempfile.gettempdir()).glob("longrein-grade-*")))
+    return here.num_fds(), psutil.Process(server).num_fds(), len(here.children()), len(psutil.Process(server).children()), folders
+
+
+def grade_again_and_again(tmp_path: Path, program: str, times: int) -> None:
+    """Grade one program many times; nothing may be left or grow, and nothing may live when the verifier is closed."""
     (tmp_path / "solution.py").write_text(program)
     hidden = {"kind": "stdin", "fn_name": None, "cases": [{"input": "1", "output": "1"}], "compare": "lines"}
     verifier = DeepCoderVerifier(DeepCoderVerifierOptions(**OPTIONS))
-    assert verifier.grade(hidden, tmp_path).status == "passed"
-    files_here, files_there, _, folders = leftovers(verifier.server_pid)
-    expected = (files_here, files_there, [], folders)
-    for _ in range(150):
+
+    def memory_mb() -> float:
+        return sum(psutil.Process(pid).memory_info().rss for pid in (os.getpid(), verifier.server_pid)) / (1 << 20)
+
+    for _ in range(20):
+        assert verifier.grade(hidden, tmp_path).status == "passed"
+    expected, before = leftovers(verifier.server_pid), memory_mb()
+    for _ in range(times):
         assert verifier.grade(hidden, tmp_path).status == "passed"
     deadline = time.monotonic() + 10
     while leftovers(verifier.server_pid) != expected and time.monotonic() < deadline:
         os.sched_yield()
     assert leftovers(verifier.server_pid) == expected
-    pid = verifier.server_pid
+    assert memory_mb() < before + 8
+    server = psutil.Process(verifier.server_pid)
+    everything = [server, *server.children(recursive=True)]
     verifier.close()
-    assert not Path(f"/proc/{pid}").exists()
+    assert psutil.wait_procs(everything, timeout=10)[1] == []
+
+
+def test_hundreds_of_grades_leave_nothing_behind(tmp_path: Path) -> None:
+    messy = "import os\nif os.fork() == 0:\n    os.setsid()\n    while True: pass\nopen('x', 'w')\nprint(input())"
+    grade_again_and_again(tmp_path, messy, 150)
+
+
+@pytest.mark.more
+@pytest.mark.timeout(1800)
+def test_ten_thousand_grades_leave_nothing_behind(tmp_path: Path) -> None:
+    grade_again_and_again(tmp_path, "print(input())", 10_000)

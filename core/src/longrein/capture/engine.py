@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from typing import Any
 
 import httpx
@@ -10,6 +12,8 @@ from openenv.core.harness.capture.upstream import InferenceClient, UpstreamTrans
 from longrein.capture.endpoint import PolicyEndpoint
 
 _UNLIMITED = httpx.Limits(max_connections=None)
+RESTART_S = 120.0
+"""How long a request waits for a policy server that is being started again."""
 
 
 class EngineClient(InferenceClient):  # type: ignore[misc]
@@ -52,7 +56,7 @@ class EngineClient(InferenceClient):  # type: ignore[misc]
             UpstreamError: there is no reply, or it is no chat completion.
         """
         try:
-            reply: dict[str, Any] = await (self._post_with_retries if exact else self._post)("/chat/completions", body)
+            reply = await self._reply(body, exact=exact)
             if not isinstance(reply["choices"][0]["message"], dict):
                 raise TypeError("the message is no object")
             if not isinstance(reply["choices"][0].get("finish_reason"), str):
@@ -61,3 +65,15 @@ class EngineClient(InferenceClient):  # type: ignore[misc]
         except (ValueError, LookupError, TypeError, AttributeError) as error:
             raise UpstreamTransportError(f"the engine's reply is no chat completion ({type(error).__name__}: {error})") from error
         return reply
+
+    async def _reply(self, body: dict[str, Any], *, exact: bool) -> dict[str, Any]:
+        """Ask; where longrein runs the server itself, ask again while one that died is being started again."""
+        deadline = time.monotonic() + (RESTART_S if self.endpoint.uds else 0)
+        while True:
+            try:
+                reply: dict[str, Any] = await (self._post_with_retries if exact else self._post)("/chat/completions", body)
+                return reply
+            except UpstreamTransportError as error:
+                if not isinstance(error.__cause__, (httpx.NetworkError, httpx.RemoteProtocolError)) or time.monotonic() > deadline:
+                    raise
+            await asyncio.sleep(self._BACKOFF_S)

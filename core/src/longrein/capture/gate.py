@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
@@ -12,6 +13,9 @@ from typing import Any
 from longrein.capture.session import EXCHANGE, CaptureSession, Exchange
 
 MAX_BODY_BYTES = 32 * 1024 * 1024
+"""Of all requests that a session has open: memory is the engine's."""
+SLOW_DOWN_S = 0.5
+"""How long a refusal for haste takes: it holds one of the session's connections, so a flood of requests stays a trickle."""
 
 _ROUTES = (
     ("GET", re.compile(r"/v1/models"), ""),
@@ -28,10 +32,11 @@ class Gate:
     Args:
         app: the app inside.
         sessions: live sessions by key.
+        owner: the session whose listener this is; requests without its key count against its rate too.
     """
 
-    def __init__(self, app: Any, sessions: Mapping[str, CaptureSession]) -> None:
-        self._app, self._sessions = app, sessions
+    def __init__(self, app: Any, sessions: Mapping[str, CaptureSession], *, owner: CaptureSession | None = None) -> None:
+        self._app, self._sessions, self._owner = app, sessions, owner
         self.strangers = 0
         """Model calls that came without a live session's key."""
 
@@ -40,17 +45,24 @@ class Gate:
             return
         dialect = _dialect(scope["method"], scope["path"])
         session = self._sessions.get(_key(scope["headers"]))
+        payer = self._owner or session
+        if payer is not None and not payer.allow():
+            await asyncio.sleep(SLOW_DOWN_S)
+            return await _refuse(send, 429, "too many requests", retry_after=True)
         if dialect is None:
             return await _refuse(send, 404, "no such route; this endpoint answers model calls only")
         if session is None:
             self.strangers += 1
             return await _refuse(send, 401, "unknown API key")
-        if not session.allow():
-            return await _refuse(send, 429, "too many requests", retry_after=True)
-        body = await _read(receive)
-        if body is None:
-            return await _refuse(send, 413, f"the request is larger than {MAX_BODY_BYTES} bytes")
-        await self._answer(Exchange(session, dialect), scope, body, receive, send)
+        session.last_activity = time.monotonic()
+        exchange = Exchange(session, dialect)
+        try:
+            body = await _read(receive, exchange)
+            if body is None:
+                return await _refuse(send, 413, f"the open requests of this session are larger than {MAX_BODY_BYTES} bytes")
+            await self._answer(exchange, scope, body, receive, send)
+        finally:
+            session.n_open_bytes -= exchange.n_bytes
 
     async def _answer(self, exchange: Exchange, scope: Any, body: bytes, receive: Any, send: Any) -> None:
         channel = _Channel(exchange, body, send)
@@ -117,13 +129,14 @@ def _key(headers: list[tuple[bytes, bytes]]) -> str:
     return values.get(b"x-api-key") or values.get(b"x-goog-api-key") or ""
 
 
-async def _read(receive: Any) -> bytes | None:
-    chunks, size = [], 0
+async def _read(receive: Any, exchange: Exchange) -> bytes | None:
+    chunks = []
     while True:
         message = await receive()
         chunks.append(message.get("body", b""))
-        size += len(chunks[-1])
-        if size > MAX_BODY_BYTES:
+        exchange.n_bytes += len(chunks[-1])
+        exchange.session.n_open_bytes += len(chunks[-1])
+        if exchange.session.n_open_bytes > MAX_BODY_BYTES:
             return None
         if not message.get("more_body"):
             return b"".join(chunks)

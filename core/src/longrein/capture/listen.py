@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import uvicorn
+from uvicorn.server import ServerState
 
 from longrein.errors import CaptureError
 
@@ -46,26 +47,48 @@ def loopback_listener() -> socket.socket:
     return listener
 
 
-class _Server(uvicorn.Server):  # type: ignore[misc]
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        # The process that owns the loop decides about Ctrl-C.
-        yield
+MAX_CONNECTIONS = 64
+"""Open connections of one session; agents keep a few. More are cut at once, so that none can use up the engine's descriptors."""
 
 
 @contextlib.asynccontextmanager
-async def serving(app: Any, listeners: Sequence[socket.socket]) -> AsyncIterator[None]:
-    """Serve `app` on the listeners until the block ends; open requests are then cut off."""
+async def serving(app: Any, listeners: Sequence[socket.socket], *, max_connections: int | None = None) -> AsyncIterator[None]:
+    """Serve `app` on the listeners until the block ends; open requests are then cut off.
+
+    uvicorn's protocol without its server, whose loop adds 0.2 s to every end: a session has a listener of its own.
+
+    Args:
+        app: an ASGI app.
+        listeners: bound sockets; closed at the end.
+        max_connections: connections at once; more are closed as they come. None takes any number.
+    """
     # Agents keep connections while they run tests; one that closes as it is used again is an error to them.
     config = uvicorn.Config(app, lifespan="off", ws="none", log_config=None, log_level="critical", access_log=False, timeout_keep_alive=600)
-    server = _Server(config)
-    task = asyncio.create_task(server.serve(sockets=list(listeners)))
+    config.load()
+    state = ServerState()
+    state.default_headers = config.encoded_headers
+
+    def connected() -> asyncio.Protocol:
+        if max_connections is not None and len(state.connections) >= max_connections:
+            return _Cut()
+        protocol: asyncio.Protocol = config.http_protocol_class(config=config, server_state=state, app_state={})
+        return protocol
+
+    loop = asyncio.get_running_loop()
+    servers = [await loop.create_server(connected, sock=listener) for listener in listeners]
     try:
-        while not server.started and not task.done():
-            await asyncio.sleep(0.005)
-        if task.done():
-            await task
         yield
     finally:
-        server.should_exit = server.force_exit = True
-        await task
+        for server in servers:
+            server.close()
+        for connection in list(state.connections):
+            connection.transport.abort()
+        tasks = list(state.tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+class _Cut(asyncio.Protocol):
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        cast(asyncio.Transport, transport).abort()

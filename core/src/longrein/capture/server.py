@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Collection
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 from longrein.capture.endpoint import PolicyEndpoint
 from longrein.capture.gate import Gate
-from longrein.capture.listen import loopback_listener, serving, unix_listener
+from longrein.capture.listen import MAX_CONNECTIONS, loopback_listener, serving, unix_listener
 from longrein.capture.session import CaptureSession
 from longrein.config import SamplingConfig
 
@@ -20,21 +21,26 @@ class CaptureServer:
         endpoint: the policy.
         sampling: the policy's sampling, for every agent.
         training: refuse requests that constrain logits.
-        socket: path of the unix socket to serve on.
-        open_port: serve on a loopback port as well, for sandboxes that share the network.
+        open_port: serve all sessions on one loopback port, for sandboxes that share the network.
         max_reply_tokens: longest reply.
-
-    Raises:
-        CaptureError: on entering, when the socket cannot be bound.
+        tools: names of the tools that agents may offer to the model; None allows any.
     """
 
     def __init__(
-        self, endpoint: PolicyEndpoint, *, sampling: SamplingConfig, training: bool, socket: Path, open_port: bool, max_reply_tokens: int
+        self,
+        endpoint: PolicyEndpoint,
+        *,
+        sampling: SamplingConfig,
+        training: bool,
+        open_port: bool,
+        max_reply_tokens: int,
+        tools: Collection[str] | None = None,
     ) -> None:
-        self._endpoint, self._sampling, self._training = endpoint, sampling, training
-        self._socket, self._open_port, self._max_reply_tokens = socket, open_port, max_reply_tokens
+        self._endpoint, self._sampling, self._training, self._tools = endpoint, sampling, training, tools
+        self._open_port, self._max_reply_tokens = open_port, max_reply_tokens
         self._sessions: dict[str, CaptureSession] = {}
         self.port: int | None = None
+        self._n_strangers = 0
 
     async def __aenter__(self) -> CaptureServer:
         # These load openenv, which takes seconds.
@@ -42,18 +48,20 @@ class CaptureServer:
         from longrein.capture.upstream import PolicyClient
 
         async with AsyncExitStack() as stack:
-            listeners = [stack.enter_context(unix_listener(self._socket))]
-            stack.callback(self._socket.unlink, missing_ok=True)
-            if self._open_port:
-                listeners.append(stack.enter_context(loopback_listener()))
-                self.port = listeners[1].getsockname()[1]
             self._client = PolicyClient(
-                self._endpoint, sampling=self._sampling, training=self._training, max_reply_tokens=self._max_reply_tokens
+                self._endpoint,
+                sampling=self._sampling,
+                training=self._training,
+                max_reply_tokens=self._max_reply_tokens,
+                tools=self._tools,
             )
             stack.push_async_callback(self._client.aclose)
             self._app = build_app(self._client)
             self._gate = Gate(self._app, self._sessions)
-            await stack.enter_async_context(serving(self._gate, listeners))
+            if self._open_port:
+                listener = loopback_listener()
+                self.port = listener.getsockname()[1]
+                await stack.enter_async_context(serving(self._gate, [listener]))
             self._stack = stack.pop_all()
         return self
 
@@ -76,7 +84,7 @@ class CaptureServer:
     @property
     def strangers(self) -> int:
         """Model calls that came without a live session's key and were refused."""
-        return self._gate.strangers
+        return self._n_strangers + self._gate.strangers
 
     def open_session(self, *, max_calls: int, max_tokens: int, seed: int) -> CaptureSession:
         """Return a new session with a key of its own.
@@ -92,6 +100,25 @@ class CaptureServer:
         self._sessions[session.key] = session
         register(self._app, session)
         return session
+
+    @asynccontextmanager
+    async def serve(self, session: CaptureSession, socket: Path) -> AsyncIterator[None]:
+        """Serve one session, and no other, on a unix socket of its own until the block ends.
+
+        Args:
+            session: an open session; other keys are refused here, whoever's they are.
+            socket: path of the socket; removed at the end.
+
+        Raises:
+            CaptureError: the socket cannot be bound.
+        """
+        gate = Gate(self._app, {session.key: session}, owner=session)
+        try:
+            async with serving(gate, [unix_listener(socket)], max_connections=MAX_CONNECTIONS):
+                yield
+        finally:
+            self._n_strangers += gate.strangers
+            socket.unlink(missing_ok=True)
 
     def _forget(self, session: CaptureSession) -> None:
         self._sessions.pop(session.key, None)

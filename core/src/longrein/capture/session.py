@@ -32,6 +32,7 @@ class CaptureSession:
         n_replies, n_errors: calls that the engine answered, and calls it did not.
         last_error: what the last unanswered call got instead of a reply.
         context_overflow: True once a prompt was longer than the model allows.
+        n_open_bytes: bytes of the requests that are being read or answered.
     """
 
     def __init__(self, *, max_calls: int, max_tokens: int, seed: int, on_close: Callable[[CaptureSession], None]) -> None:
@@ -45,6 +46,7 @@ class CaptureSession:
         self.last_error: str | None = None
         self.context_overflow = False
         self.exchanges: dict[asyncio.Task[None], Exchange] = {}
+        self.n_open_bytes = 0
         self._max_calls, self._max_tokens = max_calls, max_tokens
         self._n_calls = self._n_stops = self._n_sampled = 0
         self._allowance, self._allowed_at = _BURST, self.began
@@ -70,7 +72,7 @@ class CaptureSession:
         """Return False when requests come faster than any agent that works sends them."""
         now = time.monotonic()
         self._allowance = min(_BURST, self._allowance + (now - self._allowed_at) * _RATE_PER_S)
-        self._allowed_at = self.last_activity = now
+        self._allowed_at = now
         if self._allowance < 1:
             return False
         self._allowance -= 1
@@ -134,6 +136,8 @@ class Exchange:
     """The whole answer is on its way to the client."""
     gone: bool = False
     """The client went away before that."""
+    n_bytes: int = 0
+    """Bytes of the request read so far."""
     started: float = field(factory=time.monotonic)
 
     def leave(self, why: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import attrs
@@ -68,12 +68,21 @@ class PolicyClient(EngineClient):
         sampling: the policy's sampling; it replaces whatever the agent asks for.
         training: refuse requests that constrain logits.
         max_reply_tokens: longest reply.
+        tools: names of the tools that requests may offer; None allows any.
     """
 
-    def __init__(self, endpoint: PolicyEndpoint, *, sampling: SamplingConfig, training: bool, max_reply_tokens: int) -> None:
+    def __init__(
+        self,
+        endpoint: PolicyEndpoint,
+        *,
+        sampling: SamplingConfig,
+        training: bool,
+        max_reply_tokens: int,
+        tools: Collection[str] | None = None,
+    ) -> None:
         super().__init__(endpoint)
         self.version = 0
-        self._training = training
+        self._training, self._tools = training, tools
         # Engines refuse a prompt that leaves no room for the longest reply asked for.
         self._max_reply_tokens = min(max_reply_tokens, (endpoint.max_model_len or 2**31) // 2)
         self._sampling = _sampling_values(sampling, every=endpoint.level == "tokens")
@@ -97,6 +106,7 @@ class PolicyClient(EngineClient):
         exchange.give_up = lambda why: record.fail(why, self.version, delivered=False)
         session.pending += 1
         try:
+            _refuse_tools(request, self._tools)
             if self._training:
                 _refuse_constraints(request)
             body = self._body(request, index, session.seed, session.tokens_left)
@@ -175,6 +185,17 @@ class _Record:
             self._open = False
             ended_s = time.monotonic() - self._exchange.session.began
             self._trace.add(attrs.evolve(self._call, ended_s=ended_s, max_tokens=self.max_tokens, **values), prompt_ids, self._messages)
+
+
+def _refuse_tools(request: Mapping[str, Any], allowed: Collection[str] | None) -> None:
+    if allowed is None:
+        return
+    offered = [str(tool.get("function", {}).get("name")) for tool in request.get("tools") or ()]
+    if others := sorted(set(offered) - set(allowed)):
+        raise _RefusedError(
+            f"[sandbox] tools does not allow {', '.join(others)}; it allows {', '.join(sorted(allowed)) or 'none'}."
+            " Switch them off in the agent's own options, or allow them"
+        )
 
 
 def _refuse_constraints(request: Mapping[str, Any]) -> None:

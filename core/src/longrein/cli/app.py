@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 import longrein
-from longrein.cli import agents, grading, inspect, sdk, tasks
+from longrein.cli import agents, comparison, grading, inspect, sdk, tasks
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None, help=longrein.__doc__)
 app.add_typer(agents.app, name="agents")
@@ -21,6 +21,7 @@ app.command("gold")(grading.gold)
 app.command("regrade")(grading.regrade)
 app.command("new")(sdk.new)
 app.command("check")(sdk.check)
+app.command("compare")(comparison.compare)
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
 Sets = Annotated[list[str] | None, typer.Option("--set", help="Override a config key: a.b=value.")]
@@ -42,8 +43,8 @@ def run(
     """Run agents on tasks without training, and print each turn with its label."""
     from longrein import api
     from longrein import config as configs
-    from longrein.cli.output import rollout_line, say, show_findings, show_json, show_summary, show_turns
-    from longrein.model import Rollout
+    from longrein.cli.live import RolloutView
+    from longrein.cli.output import say, show_findings, show_json, show_summary, show_turns
     from longrein.plugins import PluginHost
 
     flags = [*(f"agents.{name}={{}}" for name in agent or ()), *(sets or ())]
@@ -53,14 +54,8 @@ def run(
     loaded = configs.load(config, flags) if config else configs.from_mapping({"agents": {}}, flags)
     loaded = api.with_limit(loaded, limit, out)
     host = PluginHost.load(loaded.plugins.use)
-    done = 0
-
-    def progress(rollout: Rollout, total: int) -> None:
-        nonlocal done
-        done += 1
-        say(rollout_line(rollout, done, total))
-
-    result = api.run(loaded, samples=samples, host=host, log=say, progress=progress)
+    with RolloutView() as view:
+        result = api.run(loaded, samples=samples, host=host, log=view.say, progress=view.finished, started=view.started)
     if as_json:
         show_json({"folder": result.folder, **result.summary})
     else:

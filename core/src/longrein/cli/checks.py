@@ -26,6 +26,8 @@ class Check:
     mend: str = ""
     """The command or step that mends it."""
     required: bool = False
+    optional: bool = False
+    """Something else does its work here already."""
 
 
 def machine_checks(host: PluginHost) -> list[Check]:
@@ -63,10 +65,14 @@ def _extras() -> list[Check]:
 
 
 def _sandboxes(host: PluginHost) -> list[Check]:
+    backends = {name: host.sandbox(name) for name in host.names("sandbox")}
+    whys = {name: backend.unavailable() for name, backend in backends.items()}
+    closed = any(backend.is_security_boundary and not whys[name] for name, backend in backends.items())
     checks = []
-    for name in host.names("sandbox"):
-        why = host.sandbox(name).unavailable()
-        checks.append(Check(f"sandbox {name}", "missing" if why else "ok", "" if why else "works", why or ""))
+    for name, backend in backends.items():
+        why = whys[name]
+        found = "; ".join(f"{what}: {how}" for what, how in ({} if why else backend.protections()).items())
+        checks.append(Check(f"sandbox {name}", "missing" if why else "ok", found, why or "", optional=closed))
     return checks
 
 

@@ -43,7 +43,7 @@ def doctor(as_json: Json = False) -> None:
         show_json(checks)
     else:
         show_table(("check", "state", "found", "to mend it"), [(c.name, c.state, c.found, c.mend) for c in checks])
-        to_mend = next((check.mend for check in checks if check.state == "missing" and check.mend), None)
+        to_mend = next((check.mend for check in checks if check.state == "missing" and check.mend and not check.optional), None)
         say(f"next: {to_mend or 'longrein run --agent aider --taskset practice --limit 2 --policy practice'}")
     if any(check.state == "missing" and check.required for check in checks):
         sys.exit(1)

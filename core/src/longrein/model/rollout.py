@@ -112,6 +112,8 @@ class Rollout:
     reward: Reward = Reward(None)
     phase: str = "run"
     """run, train, or eval:<step>."""
+    policy: str = ""
+    """Name of the policy that answered, in a comparison of several."""
 
     @property
     def outcome(self) -> Outcome:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from longrein import toolchain
 from longrein.config import Config
+from longrein.options import structure
 
 if TYPE_CHECKING:
     from longrein.plugins import PluginHost
@@ -29,5 +30,5 @@ def check_names(config: Config, host: PluginHost) -> None:
     host.reward(config.reward.name, config.reward.options)
     for name, options in config.verifiers.items():
         host.verifier(name, options).close()
-    if config.sandbox.backend != "auto":
-        host.sandbox(config.sandbox.backend)
+    backend = host.sandbox("bwrap" if config.sandbox.backend == "auto" else config.sandbox.backend)
+    structure(backend.Options, config.sandbox.options, where="sandbox.options")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
+from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
@@ -15,6 +16,7 @@ from longrein.capture.endpoint import PolicyEndpoint
 from longrein.config import Config
 from longrein.errors import RunStopped
 from longrein.model import Action, Finding, Group, Outcome, Rollout, SessionResult, Verdict
+from longrein.options import structure
 from longrein.rollout.grading import Grader
 from longrein.rollout.session import SessionRunner
 from longrein.rollout.spec import RolloutSpec, SessionSpec
@@ -42,6 +44,7 @@ class Engine:
         endpoint: the policy server, checked beforehand; None when no agent of the config calls a model.
         recorder: where rollouts are written; None keeps them in memory only.
         training: True when calls are to be trained: sampling is pinned and constrained requests are refused.
+        started: called when a session begins.
     """
 
     def __init__(
@@ -52,8 +55,9 @@ class Engine:
         endpoint: PolicyEndpoint | None,
         recorder: RunRecorder | None = None,
         training: bool = False,
+        started: Callable[[SessionSpec], None] | None = None,
     ) -> None:
-        self._config, self._host, self._recorder, self._training = config, host, recorder, training
+        self._config, self._host, self._recorder, self._training, self._started = config, host, recorder, training, started
         self._endpoint = endpoint or NO_ENDPOINT
         self.adapters = {name: host.agent(name, options) for name, options in config.agents.items()}
         self._reward = host.reward(config.reward.name, config.reward.options)
@@ -67,7 +71,7 @@ class Engine:
         from longrein.capture.server import CaptureServer
 
         toolchains = {name: toolchain.find(name, a.toolchain) if a.toolchain else None for name, a in self.adapters.items()}
-        backend = choose(self._config.sandbox.backend, self._host)
+        backend = choose(self._config, self._host, training=self._training)
         runtime = self._stack.enter_context(runtime_folder())
         try:
             self._capture = await self._stack.enter_async_context(
@@ -75,16 +79,16 @@ class Engine:
                     self._endpoint,
                     sampling=self._config.train.sampling,
                     training=self._training,
-                    socket=runtime / "capture.sock",
                     open_port=backend.shares_network,
                     max_reply_tokens=self._config.limits.max_reply_tokens,
+                    tools=self._config.sandbox.tools,
                 )
             )
             sandbox = backend(
                 limits=self._config.sandbox.limits,
-                capture_socket=runtime / "capture.sock",
                 capture_port=self._capture.port,
                 runtime=runtime,
+                options=structure(backend.Options, self._config.sandbox.options, where="sandbox.options"),
             )
             self._grader = Grader(self._host, runtime, self._config.verifiers)
             self._stack.callback(self._grader.close)
@@ -99,6 +103,7 @@ class Engine:
             capture=self._capture,
             sandbox=sandbox,
             endpoint=self._endpoint,
+            started=self._started,
         )
         return self
 
@@ -147,6 +152,7 @@ class Engine:
             verdict=verdict,
             actions=actions,
             phase=spec.phase,
+            policy=spec.policy,
         )
         reward = await self._host.compute_reward(rollout, self._reward, findings)
         rollout = evolve(rollout, reward=reward)

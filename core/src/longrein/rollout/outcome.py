@@ -14,7 +14,7 @@ class Ending:
     """What the engine saw of a session's end."""
 
     ended_by: str
-    """"exit", "timeout", "stalled", "reply_timeout" or "budget"."""
+    """"exit", "timeout", "stalled", "reply_timeout", "budget", or "killed" from outside."""
     exit_code: int | None
     calls: Sequence[ModelCall]
     calls_model: bool
@@ -32,6 +32,8 @@ def decide_outcome(end: Ending) -> Outcome:
     # A call cancelled because its client had gone is no error of the engine's.
     errors = [call for call in end.calls if call.error is not None and call.delivered]
     acted = bool(replies) or not end.calls_model
+    if end.ended_by == "killed":
+        return Outcome("sandbox_error", "the session's first process was killed from outside")
     if end.ended_by == "reply_timeout":
         return Outcome("llm_error", "the policy server did not answer a request in time")
     if end.context_overflow:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from longrein.capture.endpoint import PolicyEndpoint
 from longrein.config import Config
-from longrein.errors import ConfigError, MissingError
+from longrein.errors import ConfigError, MissingError, RunStopped
 from longrein.sandbox import runtime_folder
 
 if TYPE_CHECKING:
@@ -60,13 +60,16 @@ def endpoint_of(config: Config) -> PolicyEndpoint:
 
 
 @asynccontextmanager
-async def open_policy(config: Config, host: PluginHost, *, folder: Path, log: Log) -> AsyncIterator[PolicyEndpoint | None]:
+async def open_policy(
+    config: Config, host: PluginHost, *, folder: Path, name: str | None = None, log: Log
+) -> AsyncIterator[PolicyEndpoint | None]:
     """Yield the endpoint for evaluation; None when no agent of the config calls a model.
 
     Args:
         config: the whole config.
         host: the loaded plugins.
         folder: run folder; the embedded server's log goes there.
+        name: served name of the embedded server's model, which agents see; default its folder's.
         log: takes progress lines.
     """
     from longrein.capture.preflight import check_endpoint
@@ -74,25 +77,50 @@ async def open_policy(config: Config, host: PluginHost, *, folder: Path, log: Lo
     if not policy_agents(config, host):
         yield None
     elif config.policy.url is not None:
-        yield await check_endpoint(endpoint_of(config), training=False)
+        endpoint = await check_endpoint(endpoint_of(config), training=False)
+        if endpoint.level != "tokens":
+            log(f"{endpoint.url} returns no token ids that could be trained: this is for evaluation only")
+        yield endpoint
     else:
         model = await asyncio.to_thread(resolve_model, config, host, log=log)
         log(f"starting the policy server for {model.name}")
         folder.mkdir(parents=True, exist_ok=True)
         with runtime_folder() as runtime:
-            server = await asyncio.to_thread(_start, config, model, runtime, folder)
-            try:
+            server = await asyncio.to_thread(start_server, config, model, runtime, folder, name)
+            async with _kept(server, log):
                 yield server.endpoint
-            finally:
-                await asyncio.to_thread(server.stop)
 
 
-def _start(config: Config, model: Path, runtime: Path, folder: Path) -> ServerProcess:
+def start_server(config: Config, model: Path, runtime: Path, folder: Path, name: str | None = None) -> ServerProcess:
+    """Start the embedded server as a config wants it, with its log in the run folder."""
     from longrein.serve.process import ServerProcess
 
     return ServerProcess.start(
-        model, runtime=runtime, log=folder / "server.log", dtype=config.train.dtype, max_model_len=config.policy.max_model_len
+        model, runtime=runtime, log=folder / "server.log", name=name, dtype=config.train.dtype, max_model_len=config.policy.max_model_len
     )
+
+
+@asynccontextmanager
+async def _kept(server: ServerProcess, log: Log) -> AsyncIterator[None]:
+    """Keep the server running while the block runs; end the block with the reason when that is not possible."""
+    from longrein.serve.keeper import Keeper
+
+    loop, block, reasons = asyncio.get_running_loop(), asyncio.current_task(), list[str]()
+    assert block is not None
+
+    def over(reason: str) -> None:
+        reasons.append(reason)
+        loop.call_soon_threadsafe(block.cancel)
+
+    keeper = Keeper(server, log=log, over=over)
+    try:
+        yield
+    except asyncio.CancelledError:
+        if reasons:
+            raise RunStopped(reasons[0]) from None
+        raise
+    finally:
+        await asyncio.to_thread(keeper.stop)
 
 
 def need_extra(extra: str, *modules: str) -> None:

@@ -42,7 +42,7 @@ class RunRecorder:
 
     def start(self, config: Config, **environment: Any) -> None:
         """Write the resolved config and the environment; keys of endpoints are never part of either."""
-        (self.folder / "config.toml").write_text(config_toml(config), encoding="utf-8")
+        write_whole(self.folder / "config.toml", config_toml(config))
         versions = {name: _version(name) for name in PACKAGES}
         self._json(
             "environment.json",
@@ -84,13 +84,16 @@ class RunRecorder:
             file.write(data)
 
     def _json(self, name: str, values: Mapping[str, Any]) -> Path:
-        path = self.folder / name
-        partial = self.folder / f".{name}.part"
-        partial.write_text(
-            json.dumps({"schema_version": SCHEMA_VERSION, **plain(values)}, indent=2, ensure_ascii=False) + "\n", encoding="utf-8"
-        )
-        partial.replace(path)
-        return path
+        text = json.dumps({"schema_version": SCHEMA_VERSION, **plain(values)}, indent=2, ensure_ascii=False)
+        return write_whole(self.folder / name, text + "\n")
+
+
+def write_whole(path: Path, text: str) -> Path:
+    """Write a file such that a reader finds the old one or all of the new one; return its path."""
+    partial = path.with_name(f".{path.name}.part")
+    partial.write_text(text, encoding="utf-8")
+    partial.replace(path)
+    return path
 
 
 def read_rollouts(folder: Path, *, workspaces: bool = False) -> Iterator[Rollout]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager, nullcontext
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
-from attrs import evolve
+from attrs import asdict, evolve
 
 from longrein.agent import AgentAdapter, LaunchPlan, Session
 from longrein.capture.endpoint import PolicyEndpoint
@@ -17,7 +19,7 @@ from longrein.errors import SandboxError
 from longrein.model import Finding, Outcome, SessionResult, Trajectory, Turn, TurnLabel
 from longrein.rollout.outcome import Ending, decide_outcome
 from longrein.rollout.spec import SessionSpec
-from longrein.sandbox import ProcessResult, RunningSession, Sandbox
+from longrein.sandbox import ProcessResult, RunningSession, Sandbox, SandboxPolicy
 from longrein.toolchain.spec import InstalledToolchain
 from longrein.turns import history_findings, label_calls
 
@@ -48,6 +50,7 @@ class SessionRunner:
         capture: the running capture server.
         sandbox: the backend.
         endpoint: the policy server behind capture.
+        started: called when a session has its slot.
     """
 
     def __init__(
@@ -60,10 +63,12 @@ class SessionRunner:
         capture: CaptureServer,
         sandbox: Sandbox,
         endpoint: PolicyEndpoint,
+        started: Callable[[SessionSpec], None] | None = None,
     ) -> None:
         self._config, self._host, self._adapters, self._toolchains = config, host, adapters, toolchains
-        self._capture, self._sandbox, self._endpoint = capture, sandbox, endpoint
+        self._capture, self._sandbox, self._endpoint, self._started = capture, sandbox, endpoint, started
         self._slots: asyncio.Queue[int] = asyncio.Queue()
+        self._policy = asdict(SandboxPolicy.of(config, type(sandbox)))
         for slot in range(config.limits.sessions):
             self._slots.put_nowait(slot)
 
@@ -71,6 +76,8 @@ class SessionRunner:
         """Run one session to its end; trouble is an outcome, never an exception."""
         slot = await self._slots.get()
         try:
+            if self._started:
+                self._started(spec)
             return await self._run_in(slot, spec)
         finally:
             self._slots.put_nowait(slot)
@@ -79,18 +86,29 @@ class SessionRunner:
         limits, adapter, findings = self._config.limits, self._adapters[spec.agent], list[Finding]()
         capture = self._capture.open_session(max_calls=limits.max_calls, max_tokens=limits.max_tokens, seed=spec.seed)
         started = time.monotonic()
+        record: dict[str, Any] = {"policy": self._policy, "agent_version": self._version(spec.agent)}
         try:
             session = self._session(spec, slot, capture.key)
             plan = self._host.launch(adapter, session, findings)
-            running = await self._sandbox.start(slot, plan, files=spec.task.files, toolchain=with_read_only(session.toolchain, plan))
-            process = await self._watch(running, capture, started)
+            record["start_state"] = start_state({**spec.task.files, **plan.files}, hide=capture.key)
+            async with self._door(capture, slot):
+                running = await self._sandbox.start(slot, plan, files=spec.task.files, toolchain=with_read_only(session.toolchain, plan))
+                process = await self._watch(running, capture, started)
+                capture.close()
         except Exception as error:  # whatever escapes here is ours or a plugin's, never the policy's doing
             capture.close()
             what = str(error) if isinstance(error, SandboxError) else f"{type(error).__name__}: {error}"
-            return SessionResult(spec.id, spec.agent, Outcome("sandbox_error", what), Trajectory(), findings=tuple(findings))
-        capture.close()
+            outcome = Outcome("sandbox_error", what)
+            return SessionResult(spec.id, spec.agent, outcome, Trajectory(), sandbox=record, findings=tuple(findings))
+        process = evolve(process, record={**process.record, **record})
         trajectory = self._label(spec, adapter, capture, findings)
         return self._result(spec, adapter, capture, process, trajectory, findings, time.monotonic() - started)
+
+    def _door(self, capture: CaptureSession, slot: int) -> AbstractAsyncContextManager[None]:
+        """Return what answers the session's requests while it runs: a socket of its own, or the port that all share."""
+        if self._sandbox.shares_network:
+            return nullcontext()
+        return self._capture.serve(capture, self._sandbox.capture_socket(slot))
 
     def _session(self, spec: SessionSpec, slot: int, key: str) -> Session:
         place = self._sandbox.place(slot)
@@ -172,7 +190,6 @@ class SessionRunner:
                 stderr_tail=stderr or stdout,
             )
         )
-        record: dict[str, Any] = {**process.record, "agent_version": self._version(spec.agent)}
         return SessionResult(
             session_id=spec.id,
             agent=spec.agent,
@@ -183,10 +200,25 @@ class SessionRunner:
             stderr=stderr,
             workspace=process.workspace,
             wall_s=wall_s,
-            sandbox=record,
+            sandbox=process.record,
             findings=tuple(findings),
         )
 
     def _version(self, agent: str) -> str | None:
         toolchain = self._toolchains[agent]
         return toolchain.version if toolchain else None
+
+
+def start_state(files: Mapping[str, str], *, hide: str) -> str:
+    """Return a hash of all files that a session starts with: folders are empty but for them.
+
+    Args:
+        files: path to text.
+        hide: the session's key, which stands in some agents' configs and differs in each session.
+    """
+    digest = hashlib.sha256()
+    for path, text in sorted(files.items()):
+        for part in (path, text.replace(hide, "KEY")):
+            data = part.encode("utf-8", "surrogatepass")
+            digest.update(len(data).to_bytes(8, "big") + data)
+    return f"sha256:{digest.hexdigest()}"

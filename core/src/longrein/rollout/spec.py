@@ -21,14 +21,20 @@ class RolloutSpec:
     sample: int
     seed: int
     phase: str = "run"
+    policy: str = ""
 
     @classmethod
-    def of(cls, task: Task, agent: str, sample: int, *, run_seed: int, phase: str = "run", group_id: str = "") -> RolloutSpec:
-        """Name and seed a rollout by what it is, so that the same cell has the same id and seed in every run."""
-        group = group_id or f"{phase}.{agent}.{task.id}"
+    def of(
+        cls, task: Task, agent: str, sample: int, *, run_seed: int, phase: str = "run", group_id: str = "", policy: str = ""
+    ) -> RolloutSpec:
+        """Name and seed a rollout by what it is, so that the same cell has the same id and seed in every run.
+
+        The seed does not depend on the policy: compared policies meet the same draws.
+        """
+        group = group_id or ".".join(filter(None, (phase, policy, agent, task.id)))
         text = f"{run_seed}|{task.id}|{agent}|{sample}"
         seed = int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big") >> 1
-        return cls(f"{group}.{sample}", group, task, agent, sample, seed, phase)
+        return cls(f"{group}.{sample}", group, task, agent, sample, seed, phase, policy)
 
 
 @frozen

@@ -13,6 +13,8 @@ from attrs import frozen
 from longrein.model import Rollout
 
 Z95 = NormalDist().inv_cdf(0.975)
+MIN_PAIRS = 6
+"""Fewer paired differences get no interval."""
 
 
 @frozen
@@ -68,16 +70,20 @@ def difference(before: Sequence[Cell], after: Sequence[Cell]) -> dict[str, Any]:
     """Return after minus before, paired by (agent, task), with a 95 % t interval over the pairs (None under 6 pairs)."""
     sides = [_by_pair(cells) for cells in (before, after)]
     deltas = [sides[1][key] - sides[0][key] for key in sides[0] if key in sides[1]]
-    if not deltas:
-        return {"difference": None, "pairs": 0, "interval": None}
-    mean = fmean(deltas)
-    if len(deltas) < 6:
-        return {"difference": mean, "pairs": len(deltas), "interval": None}
+    return {"difference": fmean(deltas) if deltas else None, "pairs": len(deltas), "interval": t_interval(deltas)}
+
+
+def t_interval(values: Sequence[float]) -> list[float] | None:
+    """Return the 95 % t interval of the mean of paired differences, or None for fewer than six."""
+    n = len(values)
+    if n < MIN_PAIRS:
+        return None
     from scipy import stats
 
-    spread = math.sqrt(sum((d - mean) ** 2 for d in deltas) / (len(deltas) - 1) / len(deltas))
-    half = float(stats.t.ppf(0.975, len(deltas) - 1)) * spread
-    return {"difference": mean, "pairs": len(deltas), "interval": [mean - half, mean + half]}
+    mean = fmean(values)
+    spread = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (n - 1) / n)
+    half = float(stats.t.ppf(0.975, n - 1)) * spread
+    return [mean - half, mean + half]
 
 
 def _by_pair(cells: Iterable[Cell]) -> dict[tuple[str, str], float]:

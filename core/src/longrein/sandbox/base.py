@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 from attrs import field, frozen
 
 from longrein.agent import LaunchPlan
+from longrein.options import NoOptions
 from longrein.sandbox.limits import SandboxLimits
 from longrein.toolchain.spec import InstalledToolchain
 
@@ -38,7 +39,7 @@ class ProcessResult:
     workspace: Mapping[str, bytes] = field(repr=False)
     """Path below the workspace to content; regular files only, size-capped."""
     record: Mapping[str, Any] = field(factory=dict)
-    """Backend, interpreter and limits in force, for the rollout's record."""
+    """Backend, interpreter and protections in force, for the rollout's record."""
 
 
 @frozen
@@ -58,18 +59,31 @@ class Sandbox(ABC):
 
     Args:
         limits: limits for each session.
-        capture_socket: the unix socket of the capture server.
         capture_port: a loopback port of the capture server, for backends that share the host's network; else None.
         runtime: a short private folder for sockets and session folders, removed with the run.
+        options: an object of the class `Options`.
     """
 
     name: ClassVar[str]
     is_security_boundary: ClassVar[bool]
     shares_network: ClassVar[bool]
     """True when sessions use the host's loopback; the engine then opens a port for capture."""
+    writable: ClassVar[tuple[str, ...]]
+    """The folders that a session is to write to, as it sees them."""
+    Options: ClassVar[type] = NoOptions
 
-    def __init__(self, *, limits: SandboxLimits, capture_socket: Path, capture_port: int | None, runtime: Path) -> None:
-        self.limits, self.capture_socket, self.capture_port, self.runtime = limits, capture_socket, capture_port, runtime
+    def __init__(self, *, limits: SandboxLimits, capture_port: int | None, runtime: Path, options: Any = None) -> None:
+        self.limits, self.capture_port, self.runtime = limits, capture_port, runtime
+        self.options = self.Options() if options is None else options
+
+    def capture_socket(self, slot: int) -> Path:
+        """Return the unix socket on which the engine answers the session in `slot`, and no other."""
+        return self.runtime / f"s{slot}.sock"
+
+    @classmethod
+    def protections(cls) -> Mapping[str, str]:
+        """Return what this backend has in force on this machine: what is limited, and by which means."""
+        return {}
 
     @classmethod
     @abstractmethod

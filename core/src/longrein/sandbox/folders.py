@@ -55,20 +55,23 @@ def collect(folder: Path, limit_mb: int) -> tuple[dict[str, bytes], int]:
 
 
 def _regular_files(folder: Path) -> list[tuple[int, str]]:
-    found, seen = [], 0
-    for base, folders, names in os.walk(folder, followlinks=False):
-        folders.sort()
-        for name in names:
-            path = Path(base, name)
-            try:
-                info = path.lstat()
-            except OSError:
-                continue
-            if stat.S_ISREG(info.st_mode):
-                found.append((info.st_size, str(path.relative_to(folder))))
-        seen += len(folders) + len(names)
-        if seen > MAX_FILES:
-            break
+    """Return size and path of the regular files below `folder`. Not os.walk: up to Python 3.11 a thousand nested folders end it."""
+    found: list[tuple[int, str]] = []
+    waiting, seen = [""], 0
+    while waiting and seen <= MAX_FILES:
+        base = waiting.pop()
+        try:
+            with os.scandir(folder / base) as entries:
+                inside = sorted(entries, key=lambda entry: entry.name, reverse=True)
+        except OSError:  # closed to us, or its path is longer than the system takes
+            continue
+        seen += len(inside)
+        for entry in inside:
+            name = f"{base}/{entry.name}" if base else entry.name
+            if entry.is_dir(follow_symlinks=False):
+                waiting.append(name)
+            elif entry.is_file(follow_symlinks=False):
+                found.append((entry.stat(follow_symlinks=False).st_size, name))
     return found
 
 

@@ -1,14 +1,17 @@
-# ruff: noqa: PTH123, PTH208, SIM105 - pathlib costs 15 ms at every start
+# ruff: noqa: PTH120, PTH123, PTH208, SIM105 - pathlib costs 15 ms at every start
 """The first process of a session: `python -I -S init.py JSON`, standard library only and few imports, for it starts with each.
 
-It relays loopback to the capture socket (bubblewrap), sets the limits, starts the agent, watches the process tree, and
-ends it when the agent exits, when the tree passes a limit, or when standard input, the engine's lifeline, ends.
-Descriptor `ready_fd` carries "ready" once the agent runs, or a line that says why it does not. In bubblewrap this is
-process 1 of its namespace and takes all with it; elsewhere it is a child subreaper: orphans of the tree come to it.
+It relays loopback to the capture socket (where the network is the session's own), hands the engine its folders (where they
+are in memory), starts the agent, watches the process tree, and ends it when the agent exits, when the tree passes a limit,
+or when standard input, the engine's lifeline, ends. Descriptor `engine_fd` carries "ready" once the agent runs, or a line
+that says why it does not. In a namespace this is process 1 and takes all with it; elsewhere it is a child subreaper:
+orphans of the tree come to it.
 """
 
 from __future__ import annotations
 
+import ctypes
+import itertools
 import json
 import os
 import resource
@@ -24,35 +27,66 @@ if TYPE_CHECKING:
 
 MIB = 1 << 20
 ENDED_BY_LIMIT = 250
-WATCH_S = 0.5
+WATCH_S, LOOK_S = 0.25, 0.02
+THREADS_EACH = 8
+"""Threads that a tree may have for each process it may have."""
+DISK_EVERY = 8
+"""Folders on disk are measured in every so many rounds, for each file is looked at."""
+PR_SET_DUMPABLE, PR_SET_SECCOMP, PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 4, 22, 36, 38
 
 _ending = threading.Lock()
+_libc = ctypes.CDLL(None, use_errno=True)
 
 
 def main() -> None:
     """Run one session to its end."""
     plan = json.loads(sys.argv[1])
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if plan["engine_fd"] > 2:
+        os.set_inheritable(plan["engine_fd"], False)
+    go_first_when_memory_ends()
+    prctl(PR_SET_DUMPABLE, 0)  # else the agent, which has the same user, could write into this process
     if os.getpid() != 1:
-        become_subreaper()
+        prctl(PR_SET_CHILD_SUBREAPER, 1)
     if plan["relay_socket"]:
         listen(plan["relay_port"], plan["relay_socket"])
+    if plan["hand_over"]:
+        hand_over(plan)
     agent = start(plan)
     for thread in (follow_engine, watch):
         threading.Thread(target=thread, args=(plan,), daemon=True).start()
     finish(reap(agent))
 
 
-def become_subreaper() -> None:
-    """Let orphans of the tree come to this process."""
-    import ctypes  # 10 ms that bubblewrap sessions save
+def go_first_when_memory_ends() -> None:
+    """Have the kernel take this session, and not the engine, where the machine runs out of memory all the same."""
+    try:
+        with open("/proc/self/oom_score_adj", "w") as score:
+            score.write("1000")
+    except OSError:
+        pass  # a /proc that is read-only
 
-    pr_set_child_subreaper = 36
-    ctypes.CDLL(None).prctl(pr_set_child_subreaper, 1, 0, 0, 0)
+
+def prctl(option: int, value: int, pointer: Any = 0) -> None:
+    """prctl(2)."""
+    if _libc.prctl(option, ctypes.c_ulong(value), pointer, 0, 0):
+        raise OSError(ctypes.get_errno(), f"prctl {option}")
+
+
+def hand_over(plan: dict[str, Any]) -> None:
+    """Give the engine descriptors of the session's folders, and wait until it has filled them; it reads them after the end."""
+    channel = socket.socket(fileno=plan["engine_fd"])
+    folders = [os.open(folder, os.O_RDONLY | os.O_DIRECTORY) for folder in plan["hand_over"]]
+    socket.send_fds(channel, [b"folders\n"], folders)
+    if not channel.recv(1):
+        sys.exit("the engine has gone")
+    for folder in folders:
+        os.close(folder)
+    channel.detach()
 
 
 def start(plan: dict[str, Any]) -> int:
-    """Fork and exec the agent, say on `ready_fd` how it went, return its pid."""
+    """Fork and exec the agent, say on `engine_fd` how it went, return its pid."""
     failed, failure = os.pipe()  # closed by a successful exec
     agent = os.fork()
     if not agent:
@@ -63,8 +97,7 @@ def start(plan: dict[str, Any]) -> int:
         finally:
             os._exit(127)
     os.close(failure)
-    os.write(plan["ready_fd"], (os.read(failed, 4096) or b"ready") + b"\n")
-    os.close(plan["ready_fd"])
+    os.write(plan["engine_fd"], (os.read(failed, 4096) or b"ready") + b"\n")
     os.close(failed)
     return agent
 
@@ -82,8 +115,24 @@ def become_agent(plan: dict[str, Any]) -> None:
         (resource.RLIMIT_DATA, plan["memory_mb"] * MIB),
     ):
         resource.setrlimit(kind, (limit, limit))
+    if plan["guard"]:
+        refuse_calls()
     os.chdir(plan["workdir"])
     os.execvp(plan["argv"][0], plan["argv"])
+
+
+def refuse_calls() -> None:
+    """Install the filter of system calls, with this session's first process guarded; bubblewrap installs its own."""
+    sys.path.insert(0, os.path.dirname(__file__))
+    from syscalls import program  # type: ignore[import-not-found]
+
+    if filtered := program(guard=os.getppid()):
+        import struct
+
+        text = ctypes.create_string_buffer(filtered)
+        header = ctypes.create_string_buffer(struct.pack("@HP", len(filtered) // 8, ctypes.addressof(text)))
+        prctl(PR_SET_NO_NEW_PRIVS, 1)
+        prctl(PR_SET_SECCOMP, 2, header)
 
 
 def reap(agent: int) -> int:
@@ -105,50 +154,105 @@ def follow_engine(plan: dict[str, Any]) -> None:
 
 
 def watch(plan: dict[str, Any]) -> None:
-    """End the session when the tree as a whole has too many processes or too much memory."""
-    page = os.sysconf("SC_PAGE_SIZE")
-    while True:
-        time.sleep(WATCH_S)
-        pids = descendants()
-        used = sum(private_pages(pid) for pid in pids) * page // MIB
-        for what, value, limit in (("processes", len(pids), plan["max_processes"]), ("MiB of memory", used, plan["memory_mb"])):
+    """End the session when the tree as a whole has too many processes, too much memory or too much on disk.
+
+    A tree that multiplies is not waited for: the number that the newest process got tells how many were started since the last round.
+    """
+    for turn in itertools.count():
+        limits = (*tree_use(plan), *disk_use(plan, turn))
+        for what, value, limit in limits:
             if value > limit:
                 os.write(2, f"\nlongrein: session ended: {value} {what}, limit {limit}\n".encode())
                 finish(ENDED_BY_LIMIT)
+        n_before, end = newest_pid(), time.monotonic() + WATCH_S
+        while time.monotonic() < end and newest_pid() - n_before < plan["max_processes"] / 2:
+            time.sleep(LOOK_S)
 
 
-def descendants() -> set[int]:
-    """Return the pids below this process."""
-    parents = {}
+def newest_pid() -> int:
+    """Return the number of the process or thread that was started last, in this namespace."""
+    with open("/proc/loadavg", "rb") as file:
+        return int(file.read().split()[-1])
+
+
+def tree_use(plan: dict[str, Any]) -> list[tuple[str, int, int]]:
+    """Return what the tree's processes use, and may: name, value, limit."""
+    tree = descendants()
+    if len(tree) > plan["max_processes"]:
+        return [("processes", len(tree), plan["max_processes"])]  # at once: looking at each takes longer than making more
+    kib = sum(private_kib(pid) for pid in tree)
+    return [
+        ("processes", len(tree), plan["max_processes"]),
+        ("threads", sum(tree.values()), plan["max_processes"] * THREADS_EACH),
+        ("MiB of memory", kib // 1024, plan["memory_mb"]),
+    ]
+
+
+def disk_use(plan: dict[str, Any], turn: int) -> list[tuple[str, int, int]]:
+    """Return what is in the session's folders: those in memory know it themselves, others are counted now and then."""
+    if not plan["folders"]:
+        return []
+    if plan["in_memory"]:
+        found = [(s.f_frsize * (s.f_blocks - s.f_bfree), s.f_files - s.f_ffree) for s in map(os.statvfs, plan["folders"])]
+    elif turn % DISK_EVERY == 0:
+        found = [count(folder, plan["max_files"]) for folder in plan["folders"]]
+    else:
+        return []
+    used, files = (max(values) for values in zip(*found, strict=True))
+    return [("MiB in a folder", used // MIB, plan["disk_mb"]), ("files in a folder", files, plan["max_files"])]
+
+
+def count(folder: str, most: int) -> tuple[int, int]:
+    """Return the bytes on disk below a folder and its files; counting ends beyond `most` files."""
+    used = files = 0
+    waiting = [folder]
+    while waiting and files <= most:
+        try:
+            with os.scandir(waiting.pop()) as entries:
+                for entry in entries:
+                    files += 1
+                    used += entry.stat(follow_symlinks=False).st_blocks * 512
+                    if entry.is_dir(follow_symlinks=False):
+                        waiting.append(entry.path)
+        except OSError:
+            continue  # removed meanwhile, or too deep
+    return used, files
+
+
+def descendants() -> dict[int, int]:
+    """Return the pids below this process, and how many threads each has."""
+    parents, threads = {}, {}
     for entry in os.listdir("/proc"):
         if entry.isdigit():
             try:
                 with open(f"/proc/{entry}/stat", "rb") as stat:
-                    parents[int(entry)] = int(stat.read().rpartition(b")")[2].split()[1])
+                    fields = stat.read().rpartition(b")")[2].split()
             except OSError:
                 continue  # ended meanwhile
-    found: set[int] = set()
+            parents[int(entry)], threads[int(entry)] = int(fields[1]), int(fields[17])
+    found: dict[int, int] = {}
     new = {os.getpid()}
     while new:
         new = {pid for pid, parent in parents.items() if parent in new}
-        found |= new
+        found.update((pid, threads[pid]) for pid in new)
     return found
 
 
-def private_pages(pid: int) -> int:
-    """Return the resident pages of a process that it shares with no file."""
+def private_kib(pid: int) -> int:
+    """Return the resident memory of a process that no file on disk stands behind."""
     try:
-        with open(f"/proc/{pid}/statm", "rb") as statm:
-            _, resident, shared, *_ = statm.read().split()
-    except (OSError, ValueError):
+        with open(f"/proc/{pid}/status", "rb") as status:
+            lines = status.read().split(b"\n")
+    except OSError:
         return 0
-    return int(resident) - int(shared)
+    return sum(int(line.split()[1]) for line in lines if line.startswith((b"RssAnon:", b"RssShmem:")))
 
 
 def finish(code: int, *, remove: str | None = None) -> NoReturn:
-    """Kill what is left of the tree, remove a folder if told so, and exit; the first caller decides."""
+    """End what is left of the tree, remove a folder if told so, and exit; the first caller decides."""
     _ending.acquire()
-    kill_tree()
+    if os.getpid() != 1:  # the kernel ends a namespace with its first process
+        kill_tree()
     if remove:
         import shutil
 

@@ -4,14 +4,24 @@ from __future__ import annotations
 
 from attrs import frozen
 
+WATCHED = "watched"
+"""A limit that the session's first process looks at four times a second; a session that passes it is ended."""
+
 
 @frozen
 class SandboxLimits:
     """Limits in force for the process tree of a session."""
 
     memory_mb: int = 4096
+    """Memory of all its processes."""
     max_processes: int = 256
+    """Its processes; eight times as many threads."""
     file_size_mb: int = 64
+    """Largest file that it can write."""
+    disk_mb: int = 1024
+    """Size of its workspace, of its home and of its temporary folder, each."""
+    max_files: int = 100_000
+    """Files in each of them."""
     workspace_mb: int = 64
     """Total size kept of the workspace after the session."""
     output_kb: int = 256

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -18,8 +19,21 @@ from longrein.sandbox.folders import collect
 from longrein.sandbox.limits import SandboxLimits
 
 INIT = Path(__file__).with_name("init.py")
+PLAN: Mapping[str, Any] = {
+    "folders": (),
+    "in_memory": False,
+    "hand_over": (),
+    "relay_port": None,
+    "relay_socket": None,
+    "guard": False,
+    "remove": None,
+}
+"""What `init.py` is told besides program and limits: folders to watch and whether they are in memory, folders to hand to the
+engine, the relay, whether to guard itself against signals, and a folder to remove when the engine dies."""
 START_S = 60.0
 """How long the first process may take until the agent runs."""
+STOP_S = 5.0
+"""How long it may take to end its tree when it is told to."""
 
 
 @define
@@ -27,9 +41,9 @@ class Tree:
     """One process tree headed by `init.py`; its standard input is the lifeline that ends it."""
 
     process: asyncio.subprocess.Process
-    kill_head: bool
-    """True when killing the head kills all (bubblewrap); else the head itself has to kill its tree."""
     limits: SandboxLimits
+    folders: tuple[int, ...] = ()
+    """Descriptors of the folders that exist in the tree's own memory only."""
     ended_by: str = "exit"
     last_output: float = field(factory=time.monotonic)
 
@@ -39,10 +53,14 @@ class Tree:
             return
         if self.ended_by == "exit":
             self.ended_by = reason
-        if self.process.stdin is not None:
+        if self.process.stdin is not None and not self.process.stdin.is_closing():
             self.process.stdin.write(b"stop")
             self.process.stdin.close()
-        if self.kill_head:
+            # The head ends its tree before itself, so that its end is the end of all; it is killed only where it hangs.
+            asyncio.get_running_loop().call_later(STOP_S, self._kill)
+
+    def _kill(self) -> None:
+        if self.process.returncode is None:
             self.process.kill()
 
     async def tail(self, stream: asyncio.StreamReader) -> bytes:
@@ -55,6 +73,15 @@ class Tree:
                 del kept[:-limit]
         return bytes(kept[-limit:])
 
+    def close(self) -> None:
+        """Give up the folders in memory, and with them their content."""
+        for descriptor in self.folders:
+            os.close(descriptor)
+        self.folders = ()
+
+
+Fill = Callable[[Sequence[Path]], None]
+
 
 async def start_tree(
     argv: Sequence[str],
@@ -62,69 +89,102 @@ async def start_tree(
     *,
     env: Mapping[str, str],
     limits: SandboxLimits,
-    kill_head: bool,
+    fill: Fill | None = None,
     pass_fds: Sequence[int] = (),
+    ready_on_stderr: bool = False,
 ) -> Tree:
     """Start `argv` + [init.py's plan] and wait until the agent runs.
 
     Args:
         argv: what starts `init.py`, without its argument.
-        init: the plan for `init.py`; limits and `ready_fd` are added.
+        init: what differs from PLAN; limits and `engine_fd` are added.
         env: the whole environment.
         limits: limits of the session.
-        kill_head: see `Tree`.
+        fill: places files in the folders that `init["hand_over"]` names, given as paths of this process; before the agent runs.
         pass_fds: descriptors that the tree inherits.
+        ready_on_stderr: True where descriptors do not get through: the word that the agent runs is the first line on standard error.
 
     Raises:
         SandboxError: the tree could not be started; carries what it said.
     """
-    read_end, write_end = os.pipe()
-    try:
-        plan = json.dumps({**init, **asdict(limits), "ready_fd": write_end})
-        process = await asyncio.create_subprocess_exec(
-            *argv,
-            plan,
-            env=env,
-            pass_fds=(write_end, *pass_fds),
-            cwd="/",
-            start_new_session=True,
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-        )
-    except OSError as error:
-        os.close(read_end)
-        raise SandboxError(f"cannot start {argv[0]}: {error}") from error
-    finally:
-        os.close(write_end)
-    tree = Tree(process, kill_head, limits)
-    try:
-        said = await asyncio.wait_for(_read_line(read_end), START_S)
-    except (TimeoutError, asyncio.CancelledError):
-        tree.stop("start")
-        await process.wait()
-        raise
+    ours, theirs = socket.socketpair()
+    ours.setblocking(False)
+    with ours:
+        try:
+            plan = json.dumps({**PLAN, **init, **asdict(limits), "engine_fd": 2 if ready_on_stderr else theirs.fileno()})
+            process = await asyncio.create_subprocess_exec(
+                *argv,
+                plan,
+                env=env,
+                pass_fds=(theirs.fileno(), *pass_fds),
+                cwd="/",
+                start_new_session=True,
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.PIPE,
+            )
+        except OSError as error:
+            raise SandboxError(f"cannot start {argv[0]}: {error}") from error
+        finally:
+            theirs.close()
+        tree = Tree(process, limits)
+        try:
+            assert process.stderr is not None
+            greeting = process.stderr.readline() if ready_on_stderr else _greet(tree, ours, fill)
+            said = await asyncio.wait_for(greeting, START_S)
+        except BaseException:
+            ours.close()  # the first process may be waiting for a word on it
+            await _give_up(tree)
+            raise
     if said != b"ready\n":
-        tree.stop("start")
-        assert process.stderr is not None
-        complaint = (await process.stderr.read()).decode(errors="replace").strip()
-        await process.wait()
-        raise SandboxError(said.decode(errors="replace").strip() or f"the sandbox could not be made: {complaint or 'no reason given'}")
+        complaint = f"{said.decode(errors='replace')}{await _give_up(tree)}".strip()
+        raise SandboxError(complaint or "the sandbox could not be made, and gave no reason")
     return tree
 
 
-async def _read_line(descriptor: int) -> bytes:
-    loop = asyncio.get_running_loop()
-    reader = asyncio.StreamReader()
-    transport, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(descriptor, "rb", buffering=0))
+async def _give_up(tree: Tree) -> str:
+    """End a tree that did not come up, and return what it said on standard error."""
+    tree.stop("start")
+    assert tree.process.stderr is not None
+    complaint = (await tree.process.stderr.read()).decode(errors="replace").strip()
+    await tree.process.wait()
+    tree.close()
+    return complaint
+
+
+async def _greet(tree: Tree, channel: socket.socket, fill: Fill | None) -> bytes:
+    said, tree.folders = await _receive(channel)
+    if said != b"folders\n" or fill is None:
+        return said
+    await asyncio.to_thread(fill, [Path(f"/proc/self/fd/{descriptor}") for descriptor in tree.folders])
+    channel.send(b"g")
+    return (await _receive(channel))[0]
+
+
+async def _receive(channel: socket.socket) -> tuple[bytes, tuple[int, ...]]:
+    """Return the next message with its descriptors; empty when the other side has ended."""
+    loop, readable = asyncio.get_running_loop(), asyncio.Event()
+    loop.add_reader(channel, readable.set)
     try:
-        return await reader.readline()
+        await readable.wait()
     finally:
-        transport.close()
+        loop.remove_reader(channel)
+    try:
+        said, descriptors, _, _ = socket.recv_fds(channel, 4096, 4, socket.MSG_CMSG_CLOEXEC)
+    except ConnectionError:
+        return b"", ()
+    return said, tuple(descriptors)
 
 
 def running(tree: Tree, *, workspace: Path, record: Mapping[str, Any], clean_up: Callable[[], None]) -> RunningSession:
-    """Return the engine's handles on a started tree. The tree is followed to its end whether or not someone waits."""
+    """Return the engine's handles on a started tree. The tree is followed to its end whether or not someone waits.
+
+    Args:
+        tree: what `start_tree` returned.
+        workspace: where the final files are.
+        record: what the rollout's record says of the sandbox.
+        clean_up: removes what the backend made, once every process is dead and the files are read.
+    """
     task = asyncio.get_running_loop().create_task(_follow(tree, workspace, dict(record), clean_up))
 
     async def wait() -> ProcessResult:
@@ -143,7 +203,10 @@ async def _follow(tree: Tree, workspace: Path, record: dict[str, Any], clean_up:
     finally:
         if process.stdin is not None:
             process.stdin.close()
+        tree.close()
         await asyncio.to_thread(clean_up)
-    record |= {"limits": asdict(tree.limits), "files_left_out": skipped}
+    record |= {"files_left_out": skipped}
+    if tree.ended_by == "exit" and (process.returncode or 0) < 0:  # the head's own end: an agent's signal comes as 128 + n
+        tree.ended_by = "killed"
     code = process.returncode if tree.ended_by == "exit" else None
     return ProcessResult(code, tree.ended_by, stdout, stderr, files, record)

@@ -7,14 +7,18 @@ import fcntl
 import os
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar
 
 from longrein.agent import LaunchPlan
 from longrein.errors import SandboxError
+from longrein.sandbox import syscalls
 from longrein.sandbox.base import Place, RunningSession, Sandbox
 from longrein.sandbox.bwrap import environment, interpreter
+from longrein.sandbox.cgroup import ControlGroups, limited_by
 from longrein.sandbox.folders import remove, write_files
+from longrein.sandbox.limits import WATCHED
 from longrein.sandbox.process import INIT, running, start_tree
 from longrein.toolchain.spec import InstalledToolchain
 
@@ -28,16 +32,24 @@ class SupervisorSandbox(Sandbox):
     name: ClassVar[str] = "supervisor"
     is_security_boundary: ClassVar[bool] = False
     shares_network: ClassVar[bool] = True
+    writable: ClassVar[tuple[str, ...]] = ("/tmp/longrein-SLOT/work", "/tmp/longrein-SLOT/home", "/tmp/longrein-SLOT/tmp")
 
     def __init__(self, **arguments: Any) -> None:
         super().__init__(**arguments)
         self._held: dict[int, tuple[Path, int]] = {}
+        self._groups = ControlGroups.find(self.runtime, self.limits)
+        self._in_force = {**self.protections(), **limited_by(grouped=self._groups is not None)}
         sweep_slots()
 
     @classmethod
     def unavailable(cls) -> str | None:
         """Return a reason where orphans cannot be followed."""
         return None if sys.platform == "linux" else "the supervisor needs Linux (orphaned processes cannot be followed elsewhere)"
+
+    @classmethod
+    def protections(cls) -> Mapping[str, str]:
+        """Return what is in force here, and by which means."""
+        return {"network": "not in force", **limited_by(grouped=ControlGroups.usable()), "disk": WATCHED, "system calls": syscalls.state()}
 
     def place(self, slot: int) -> Place:
         """Return the place of `slot`: the folder of that number, or the next one that no other engine holds."""
@@ -48,23 +60,30 @@ class SupervisorSandbox(Sandbox):
 
     async def start(self, slot: int, plan: LaunchPlan, *, files: Mapping[str, str], toolchain: InstalledToolchain | None) -> RunningSession:
         """Start `plan` below a supervisor; see `Sandbox.start`."""
-        folder = self._hold(slot)
+        folder, group = self._hold(slot), self._groups.make(slot) if self._groups else None
+
+        def clean_up() -> None:
+            if group:
+                group.remove()
+            self._release(slot)
+
         try:
             await asyncio.to_thread(_fill, folder, {**files, **plan.files})
             init = {
                 "argv": list(plan.argv),
                 "workdir": str(folder / "work"),
+                "folders": [str(folder / name) for name in ("work", "home", "tmp")],
+                "guard": True,
                 "remove": str(folder),
-                "relay_port": None,
-                "relay_socket": None,
             }
             env = environment(plan, PurePosixPath(folder / "home"), PurePosixPath(folder / "bin"), PurePosixPath(folder / "tmp"))
-            tree = await start_tree([str(interpreter()), "-I", "-S", str(INIT)], init, env=env, limits=self.limits, kill_head=False)
+            argv = [*(group.enter() if group else ()), str(interpreter()), "-I", "-S", str(INIT)]
+            tree = await start_tree(argv, init, env=env, limits=self.limits)
         except BaseException:
-            self._release(slot)
+            clean_up()
             raise
-        record = {"backend": self.name, "interpreter": str(interpreter())}
-        return running(tree, workspace=folder / "work", record=record, clean_up=lambda: self._release(slot))
+        record = {"backend": self.name, "interpreter": str(interpreter()), "in_force": self._in_force}
+        return running(tree, workspace=folder / "work", record=record, clean_up=clean_up)
 
     def _hold(self, slot: int) -> Path:
         if slot not in self._held:
@@ -72,17 +91,29 @@ class SupervisorSandbox(Sandbox):
         return self._held[slot][0]
 
     def _release(self, slot: int) -> None:
-        folder, lock = self._held.pop(slot)
-        remove(folder)
-        os.close(lock)
+        _give_back(*self._held.pop(slot))
 
 
 def sweep_slots() -> None:
     """Remove the slot folders of engines that are dead."""
     for folder in ROOT.glob("longrein-*"):
         if folder.name.removeprefix("longrein-").isdigit() and (held := _lock(folder)):
-            remove(folder)
-            os.close(held[1])
+            _give_back(*held)
+
+
+def _give_back(folder: Path, lock: int) -> None:
+    """Remove a slot. Another engine may take it as soon as the lock's file is gone: what is in it then stays (seen)."""
+    _empty(folder)
+    with suppress(OSError):
+        (folder / "lock").unlink()
+        folder.rmdir()
+    os.close(lock)
+
+
+def _empty(folder: Path) -> None:
+    for entry in folder.iterdir():
+        if entry.name != "lock":
+            remove(entry)
 
 
 def _lock(folder: Path) -> tuple[Path, int] | None:
@@ -108,9 +139,7 @@ def _lock(folder: Path) -> tuple[Path, int] | None:
 def _fill(folder: Path, files: Mapping[str, str]) -> None:
     """Empty the slot but for its lock, and place the files."""
     try:
-        for entry in folder.iterdir():
-            if entry.name != "lock":
-                remove(entry)
+        _empty(folder)
         for name in ("work", "home", "bin", "tmp"):
             (folder / name).mkdir()
         for name in ("python", "python3"):

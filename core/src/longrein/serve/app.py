@@ -18,6 +18,9 @@ from attrs import frozen
 from longrein.capture.listen import serving, unix_listener
 from longrein.errors import ServeError
 
+WEIGHTS_LINK = "weights"
+"""Link beside the control socket to the weights folder: it is removed with the run's private folder also when all were killed."""
+
 
 @frozen
 class ServeOptions:
@@ -25,6 +28,8 @@ class ServeOptions:
 
     model: Path
     """A folder with a causal language model and its tokenizer, as transformers saves them."""
+    name: str | None = None
+    """Served name; default the folder's."""
     socket: Path | None = None
     """Unix socket to serve on; host and port are used without it."""
     host: str = "127.0.0.1"
@@ -32,6 +37,8 @@ class ServeOptions:
     """0 takes a free one."""
     control: Path | None = None
     """Unix socket for pause, load, resume and status; none without it."""
+    weights: Path | None = None
+    """The weights folder of a server that died, to go on from its newest file; None makes a new folder."""
     dtype: str = "float32"
     max_model_len: int | None = None
     """Tokens of prompt and reply together; default what the model was made for."""
@@ -69,13 +76,14 @@ async def _serve(options: ServeOptions) -> None:
     async with AsyncExitStack() as stack:
         stack.callback(scheduler.close)
         if options.control is not None:
-            await _serve_control(stack, scheduler, options.control, policy.n_bytes)
+            await _serve_control(stack, scheduler, options, policy.n_bytes)
         listener, url = _listener(options)
-        api = Api(scheduler, policy.template, model=policy.name, max_model_len=policy.max_model_len)
+        name = options.name or policy.name
+        api = Api(scheduler, policy.template, model=name, max_model_len=policy.max_model_len)
         await stack.enter_async_context(serving(api.app(), [listener]))
         if options.socket is not None:
             stack.callback(options.socket.unlink, missing_ok=True)
-        ready = {"url": url, "socket": options.socket and str(options.socket), "model": policy.name, "max_model_len": policy.max_model_len}
+        ready = {"url": url, "socket": options.socket and str(options.socket), "model": name, "max_model_len": policy.max_model_len}
         print(json.dumps(ready), flush=True)
         await stop.wait()
 
@@ -97,13 +105,21 @@ def _listener(options: ServeOptions) -> tuple[socket.socket, str]:
     return listener, f"http://{options.host}:{listener.getsockname()[1]}/v1"
 
 
-async def _serve_control(stack: AsyncExitStack, scheduler: Any, path: Path, n_bytes: int) -> None:
+async def _serve_control(stack: AsyncExitStack, scheduler: Any, options: ServeOptions, n_bytes: int) -> None:
     from longrein.serve.control import ControlServer
-    from longrein.serve.weights import new_folder
+    from longrein.serve.weights import new_folder, newest
 
+    path = options.control
+    assert path is not None
     # The server makes the folder it loads from and removes it: it is the last to live when its parent is killed.
-    weights = new_folder(n_bytes, fallback=path.parent)
+    weights = options.weights or new_folder(n_bytes, fallback=path.parent)
     stack.callback(shutil.rmtree, weights, ignore_errors=True)
+    link = path.with_name(WEIGHTS_LINK)
+    link.unlink(missing_ok=True)
+    link.symlink_to(weights)
+    stack.callback(link.unlink, missing_ok=True)
+    if (found := newest(weights)) is not None:
+        await asyncio.wrap_future(scheduler.load(*found))
     control = ControlServer(scheduler, weights)
     server = await asyncio.start_unix_server(control.answer, sock=unix_listener(path))
     stack.callback(path.unlink, missing_ok=True)

@@ -10,8 +10,9 @@ import shutil
 import socket
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -77,12 +78,13 @@ class ControlClient:
 class ServerProcess:
     """A running policy server; it ends with this process, however that dies. Made by `start`."""
 
-    def __init__(self, process: subprocess.Popen[bytes], endpoint: PolicyEndpoint, control: ControlClient, weights: Path) -> None:
-        self._process = process
-        self.endpoint = endpoint
-        self.control = control
-        self.weights = weights
+    def __init__(self, command: Sequence[str], log: Path, control: ControlClient) -> None:
+        self._command, self._log, self.control = command, log, control
+        self._lock, self._stopped = threading.Lock(), False
+        ready = self._spawn(command)
+        self.weights = Path(control.status()["weights"])
         """The only folder that the server loads weights from; it removes it when it ends."""
+        self.endpoint = PolicyEndpoint(ready["url"], ready["model"], uds=Path(ready["socket"]), max_model_len=ready["max_model_len"])
 
     @classmethod
     def start(
@@ -91,6 +93,7 @@ class ServerProcess:
         *,
         runtime: Path,
         log: Path,
+        name: str | None = None,
         dtype: str = "float32",
         max_model_len: int | None = None,
         threads: int = 1,
@@ -101,6 +104,7 @@ class ServerProcess:
             model_dir: a transformers model with its tokenizer.
             runtime: a short folder of this run, for the two sockets.
             log: file for the server's output, appended to.
+            name: served name of the model; default its folder's.
             dtype: of the weights served.
             max_model_len: tokens of prompt and reply together; default what the model was made for.
             threads: CPU threads of one forward pass.
@@ -108,38 +112,31 @@ class ServerProcess:
         Raises:
             ServeError: it did not start; the message has the end of its log.
         """
-        policy, control = runtime / "policy.sock", runtime / "control.sock"
+        control = runtime / "control.sock"
         command = [
-            sys.executable,
-            "-m",
-            "longrein.serve",
-            "--model",
-            str(model_dir),
-            "--socket",
-            str(policy),
-            "--control",
-            str(control),
-            "--dtype",
-            dtype,
-            "--threads",
-            str(threads),
-            "--exit-with-stdin",
+            *(sys.executable, "-m", "longrein.serve", "--model", str(model_dir), "--socket", str(runtime / "policy.sock")),
+            *("--control", str(control), "--dtype", dtype, "--threads", str(threads), "--exit-with-stdin"),
         ]
+        if name is not None:
+            command += ["--name", name]
         if max_model_len is not None:
             command += ["--max-model-len", str(max_model_len)]
-        with log.open("ab") as output:
-            process = subprocess.Popen(
+        return cls(command, log, ControlClient(control))
+
+    def _spawn(self, command: Sequence[str]) -> dict[str, Any]:
+        with self._lock, self._log.open("ab") as output:
+            if self._stopped:
+                raise ServeError("the policy server was stopped")
+            process = self._process = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=output, env=_environment(), start_new_session=True
             )
         try:
-            ready = _ready(process, log)
-            client = ControlClient(control)
-            weights = Path(client.status()["weights"])
+            ready = _ready(process, self._log)
+            self.control.status()
         except BaseException:
             _end(process)
             raise
-        endpoint = PolicyEndpoint(ready["url"], ready["model"], uds=policy, max_model_len=ready["max_model_len"])
-        return cls(process, endpoint, client, weights)
+        return ready
 
     @property
     def pid(self) -> int:
@@ -151,8 +148,26 @@ class ServerProcess:
         """True while the server runs."""
         return self._process.poll() is None
 
+    def wait(self) -> int | None:
+        """Wait until the server ends and return its exit code; None when `stop` ended it."""
+        code = self._process.wait()
+        return None if self._stopped else code
+
+    def restart(self) -> None:
+        """Start a server that died again, on the same sockets, with the newest weights that it had been given.
+
+        Raises:
+            ServeError: it had closed down by itself, so its weights are gone; or it does not start.
+        """
+        _end(self._process)
+        if not self.weights.is_dir():
+            raise ServeError(f"the policy server ended by itself; the end of {self._log}:\n{_tail(self._log)}")
+        self._spawn([*self._command, "--weights", str(self.weights)])
+
     def stop(self) -> None:
-        """End the server; replies under way are cut off. Calling it again changes nothing."""
+        """End the server for good; replies under way are cut off. Calling it again changes nothing."""
+        with self._lock:
+            self._stopped = True
         _end(self._process)
         # Usually gone already; a server that was killed could not remove it.
         shutil.rmtree(self.weights, ignore_errors=True)

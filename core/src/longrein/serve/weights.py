@@ -59,6 +59,12 @@ def write_weights(named_tensors: Iterable[tuple[str, torch.Tensor]], folder: Pat
     return path
 
 
+def newest(folder: Path) -> tuple[Path, int] | None:
+    """Return the newest generation in a weights folder with its version, or None when there is none."""
+    files = sorted(folder.glob("version-*.safetensors"))
+    return (files[-1], int(files[-1].stem.removeprefix("version-"))) if files else None
+
+
 def load_into(model: Any, path: Path) -> None:
     """Copy a file's weights over a model's, all or nothing.
 

@@ -16,7 +16,7 @@ from attrs import frozen
 
 from longrein.errors import SandboxError
 from longrein.model import Verdict
-from longrein.sandbox.bwrap import interpreter
+from longrein.sandbox.bwrap import interpreter, kernel
 from longrein.sandbox.folders import remove
 from longrein.sandbox.limits import SandboxLimits
 from longrein.sandbox.process import INIT, Tree, start_tree
@@ -122,9 +122,9 @@ async def start_command(
     Raises:
         SandboxError: it could not be started.
     """
-    plan = {"argv": list(argv), "workdir": str(workdir), "remove": None, "relay_port": None, "relay_socket": None}
+    plan = {"argv": list(argv), "workdir": str(workdir)}
     head = [*prefix, str(interpreter()), "-I", "-S", str(INIT)]
-    return await start_tree(head, plan, env=env, limits=limits, kill_head=bool(prefix), pass_fds=pass_fds)
+    return await start_tree(head, plan, env=env, limits=limits, pass_fds=pass_fds)
 
 
 async def finish(tree: Tree, timeout_s: float) -> str:
@@ -182,10 +182,7 @@ def bwrap(root: Path) -> Sequence[str]:
         "--ro-bind",
         "/",
         "/",
-        "--dev",
-        "/dev",
-        "--proc",
-        "/proc",
+        *kernel(root / "dev"),
         "--bind",
         str(root),
         str(root),

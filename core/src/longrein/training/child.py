@@ -1,7 +1,7 @@
 """`python -m longrein.training.child FD`: the process in which sessions run while the trainer trains in the other.
 
 It reads control messages from standard input and writes messages to the pipe FD. When standard input ends without a
-`stop`, the trainer is dead: the child ends its sessions and removes what the trainer left lying about.
+`stop`, the trainer is dead: the child ends its sessions.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import asyncio
 import json
 import os
 import queue
-import shutil
 import signal
 import sys
 import threading
@@ -84,13 +83,10 @@ def main(argv: list[str], engine: EngineFactory | None = None) -> int:
     fd = int(argv[0])
     os.set_inheritable(fd, False)  # agents must not hold the write end: its close is how the trainer sees our death
     with Connection(fd, readable=False) as connection, Outbox(connection) as outbox:
-        cleanup: list[str] = []
         try:
-            asyncio.run(_Child(outbox, engine or _real_engine, cleanup).run())
+            asyncio.run(_Child(outbox, engine or _real_engine).run())
             outbox.send(Ended("stopped"))
         except TrainerGone:
-            for path in cleanup:
-                shutil.rmtree(path, ignore_errors=True)
             return 1
         except LongreinError as error:
             outbox.send(Ended(str(error), type(error).__name__))
@@ -110,8 +106,8 @@ def _real_engine(
 
 
 class _Child:
-    def __init__(self, outbox: Outbox, engine: EngineFactory, cleanup: list[str]) -> None:
-        self._send, self._engine, self._cleanup = outbox.send, engine, cleanup
+    def __init__(self, outbox: Outbox, engine: EngineFactory) -> None:
+        self._send, self._engine = outbox.send, engine
         self._version = 0
         self._producer: Producer | None = None
 
@@ -119,7 +115,6 @@ class _Child:
         """Serve until `stop`."""
         lines = await _standard_input()
         start = await _message(lines)
-        self._cleanup.extend(start["cleanup"])
         config = from_mapping(start["config"])
         host = PluginHost.load(config.plugins.use, folder=Path(start["folder"]))
         tasks, eval_tasks = await asyncio.to_thread(training_tasks, config, host)

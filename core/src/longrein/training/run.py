@@ -5,10 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import shutil
 import signal
 import sys
-import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, redirect_stdout
@@ -22,9 +20,10 @@ from longrein.config import Config, PluginsConfig
 from longrein.errors import ConfigError, MissingError
 from longrein.plugins import PluginHost
 from longrein.rollout.check import check_names
-from longrein.rollout.policy import endpoint_of, resolve_model
+from longrein.rollout.policy import endpoint_of, resolve_model, start_server
 from longrein.rollout.record import RunRecorder, new_run_folder
 from longrein.rollout.summary import Cell, summarize
+from longrein.sandbox import choose, runtime_folder
 from longrein.training import settings
 from longrein.training.buffer import RowBuffer
 from longrein.training.canary import Canary
@@ -61,7 +60,8 @@ def train(config: Config, *, host: PluginHost | None = None, resume: Path | None
 
     Raises:
         ConfigError, PluginError, MissingError: something that the config asks for cannot be had.
-        RunStopped: nothing to train on, too much unscorable, or the engine process died; with the reason.
+        RunStopped: nothing to train on, too much unscorable, or the engine process or the policy server died; with the reason.
+        SandboxError: the sandbox that the config asks for does not work here, or is not enough for training.
         ServeError: the policy server failed, or does not serve the trainer's weights (canary).
     """
     log = log or (lambda line: None)
@@ -69,6 +69,7 @@ def train(config: Config, *, host: PluginHost | None = None, resume: Path | None
     host = host or PluginHost.load(config.plugins.use)
     config = evolve(config, plugins=PluginsConfig(host.use))  # files by their whole path, for the child and for --resume
     check_names(config, host)
+    choose(config, host, training=True)
     rank, processes = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
     folder, checkpoint = _folder(config, resume)
     settings.make_args(config, run_folder=folder, processes=processes)  # what TRL refuses is told before anything is started
@@ -106,12 +107,11 @@ def _prepare(
         model, length = _model(config, host, log)
         config = evolve(config, train=evolve(config.train, token_budget=config.train.token_budget or length))
         return config, model, PolicyEndpoint(url="", model=model), _Parts()  # only the main process asks the server
-    runtime = Path(tempfile.mkdtemp(prefix="lr-"))  # short: unix socket paths end at 107 bytes
-    stack.callback(shutil.rmtree, runtime, ignore_errors=True)
+    runtime = stack.enter_context(runtime_folder())
     recorder = RunRecorder(folder, exist_ok=resumed)
     wants = config.train
     buffer = RowBuffer(state, rows_per_step=wants.rows_per_step, max_staleness=wants.max_staleness, max_steps=wants.max_steps)
-    worker = RolloutWorker(Launch(config, host.folder, folder, next_block(folder), (runtime,)), state, buffer, log=log)
+    worker = RolloutWorker(Launch(config, host.folder, folder, next_block(folder)), state, buffer, log=log)
     stack.callback(worker.stop)
     ready = worker.wait_ready()
     recorder.start(config, tasks=ready.n_tasks, eval_tasks=ready.n_eval_tasks, resumed_at=state.step or None)
@@ -119,7 +119,7 @@ def _prepare(
     model, _ = _model(config, host, log)
     transfer = None
     if config.serves_policy:
-        endpoint, transfer = _serve(config, Path(model), runtime, folder, state, stack, log)
+        endpoint, transfer = _serve(config, Path(model), runtime, folder, state, stack, worker, log)
     else:
         endpoint = _running_endpoint(config)
     token_budget = config.train.token_budget or endpoint.max_model_len
@@ -141,16 +141,15 @@ def _model(config: Config, host: PluginHost, log: Log) -> tuple[str, int | None]
 
 
 def _serve(
-    config: Config, model: Path, runtime: Path, folder: Path, state: TrainState, stack: ExitStack, log: Log
+    config: Config, model: Path, runtime: Path, folder: Path, state: TrainState, stack: ExitStack, worker: RolloutWorker, log: Log
 ) -> tuple[PolicyEndpoint, FileTransfer]:
-    from longrein.serve.process import ControlClient, ServerProcess
+    from longrein.serve.keeper import Keeper
+    from longrein.serve.process import ControlClient
     from longrein.training.transfer import FileTransfer
 
     log("starting the policy server")
-    server = ServerProcess.start(
-        model, runtime=runtime, log=folder / "server.log", dtype=config.train.dtype, max_model_len=config.policy.max_model_len
-    )
-    stack.callback(server.stop)
+    server = start_server(config, model, runtime, folder)
+    stack.callback(Keeper(server, log=log, over=worker.fail).stop)
     control = ControlClient(server.control.path, timeout_s=config.train.sync_timeout_s)
     return server.endpoint, FileTransfer(control, server.weights, version=state.version)
 

@@ -56,8 +56,6 @@ class Launch:
     run_folder: Path
     first_group: int
     """Number of the first group."""
-    cleanup: tuple[Path, ...]
-    """Folders that the child removes when the trainer dies."""
 
 
 class RolloutWorker:
@@ -100,7 +98,6 @@ class RolloutWorker:
             config=_set_values(plain(launch.config)),
             folder=str(launch.folder),
             run_folder=str(launch.run_folder),
-            cleanup=[str(path) for path in launch.cleanup],
             place=asdict(state.place),
             number=launch.first_group,
             look_ahead=buffer.look_ahead(),
@@ -158,6 +155,11 @@ class RolloutWorker:
             self._over.set()
         if self._over.is_set() and not self._stopping:
             raise self._reason()
+
+    def fail(self, reason: str) -> None:
+        """Let whoever waits for rows see that the run is over; may be called from any thread."""
+        self._ended = Ended(reason, RunStopped.__name__)
+        self._over.set()
 
     def stop(self) -> None:
         """End the child and all its sessions. Calling it again changes nothing."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import json
 import marshal
 import os
 import shutil
@@ -20,29 +19,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
 
-from attrs import frozen
+from attrs import asdict, frozen
 
 from longrein.errors import SandboxError
 from longrein_deepcoder.forkserver import lr_wire as wire
+from longrein_deepcoder.forkserver.lr_wire import ENDINGS, REPLY
 
 MAIN = Path(__file__).parent / "forkserver" / "lr_main.py"
-PRELOAD = (
-    "bisect",
-    "collections",
-    "copy",
-    "functools",
-    "heapq",
-    "io",
-    "itertools",
-    "json",
-    "math",
-    "operator",
-    "re",
-    "string",
-    "time",
-    "typing",
-)
-"""What most programs import. Each module more makes every fork slower; threading and random would also run hooks in each."""
 ENVIRONMENT = {
     "PATH": "/usr/local/bin:/usr/bin:/bin",
     "LANG": "C.UTF-8",
@@ -53,6 +36,8 @@ ENVIRONMENT = {
     "OPENBLAS_NUM_THREADS": "1",
     "MKL_NUM_THREADS": "1",
 }
+STARTUP = {"LD_BIND_NOW": "1"}
+"""For the server only: what the linker would look up later, every fork would look up again."""
 
 
 @frozen
@@ -93,13 +78,15 @@ class ForkServer:
     Args:
         python: the interpreter that runs the programs.
         isolation: "namespaces", "processes", or "auto" for the first that works.
+        limits: of each case.
 
     Raises:
         SandboxError: the server cannot be started.
     """
 
-    def __init__(self, python: Path, isolation: Literal["auto", "namespaces", "processes"]) -> None:
+    def __init__(self, python: Path, isolation: Literal["auto", "namespaces", "processes"], limits: Limits) -> None:
         self._lock = threading.Lock()
+        self._limits = limits
         self.python_version = ""
         self.isolation = ""
         self._folder = Path(tempfile.mkdtemp(prefix="longrein-grade-"))
@@ -114,17 +101,19 @@ class ForkServer:
         else:
             shutil.rmtree(self._folder, ignore_errors=True)
             raise SandboxError("; ".join(problems))
-        self.close = weakref.finalize(self, _close, self._process, self._sock, self._folder)
+        self._spare: deque[tuple[socket.socket, Path | None]] = deque()
+        self.close = weakref.finalize(self, _close, self._process, self._sock, self._folder, self._spare)
+        self._order()
 
     def _start(self, python: Path, isolation: str) -> None:
         root = self._folder / "root"
         root.mkdir(exist_ok=True)
         settings = {
-            "preload": PRELOAD,
             "boxed": isolation == "namespaces",
             "prefixes": prefixes(python),
             "root": str(root),
             "folder": str(self._folder),
+            "limits": asdict(self._limits),
         }
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         log = os.memfd_create("longrein-forkserver-log")
@@ -135,9 +124,9 @@ class ForkServer:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=log,
-                env=ENVIRONMENT,
+                env=ENVIRONMENT | STARTUP,
                 cwd="/",
-                start_new_session=True,
+                process_group=0,
             )
         hello, _ = wire.receive(ours)
         text = wire.read_all(log).decode(errors="replace").strip()
@@ -152,30 +141,44 @@ class ForkServer:
         self.isolation, self.python_version = isolation, hello.decode()
 
     @contextmanager
-    def program(self, files: Mapping[str, bytes], *, kind: str, fn_name: str | None, limits: Limits) -> Iterator[Program]:
+    def program(self, files: Mapping[str, bytes], *, kind: str, fn_name: str | None) -> Iterator[Program]:
         """Give a program its box; everything in it ends with the context.
 
         Args:
             files: path below the working folder to content; holds solution.py.
         """
-        folder = Path(tempfile.mkdtemp(dir=self._folder)) if self.isolation == "processes" else None
-        request = {"kind": kind, "fn_name": fn_name, "folder": str(folder), **_plain(limits)}
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        code = os.memfd_create("code", os.MFD_ALLOW_SEALING)
-        archive = memory_file(marshal.dumps(dict(files), 2))
+        control, folder = self._take()
+        fds = []
         try:
+            fds.append(memory_file(marshal.dumps(({"kind": kind, "fn_name": fn_name}, dict(files)), 2)))
+            fds.append(os.memfd_create("code", os.MFD_ALLOW_SEALING))
             try:
-                with theirs, self._lock:
-                    wire.send(self._sock, marshal.dumps(request, 2), (theirs.fileno(), archive, code))
+                wire.send(control, b"program", tuple(fds))
             except OSError as error:
-                raise SandboxError(f"the grader's process is gone: {error}") from error
-            yield Program(ours, code, is_call=kind == "call")
+                raise SandboxError(f"the program's init is gone: {error}") from error
+            yield Program(control, fds[1], is_call=kind == "call")
         finally:
-            ours.close()
-            os.close(code)
-            os.close(archive)
+            control.close()
+            for fd in fds:
+                os.close(fd)
             if folder is not None:
                 shutil.rmtree(folder, ignore_errors=True)
+
+    def _take(self) -> tuple[socket.socket, Path | None]:
+        """Return a new box: the socket to its init, and its folder without namespaces. The next one is being made by then."""
+        with self._lock:
+            try:
+                self._order()
+            except OSError as error:
+                raise SandboxError(f"the grader's process is gone: {error}") from error
+            return self._spare.popleft()
+
+    def _order(self) -> None:
+        folder = Path(tempfile.mkdtemp(dir=self._folder)) if self.isolation == "processes" else None
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._spare.append((ours, folder))
+        with theirs:
+            wire.send(self._sock, str(folder).encode(), (theirs.fileno(),))
 
     @property
     def pid(self) -> int:
@@ -194,8 +197,10 @@ class ForkServer:
         self.close()
 
 
-def _close(process: subprocess.Popen[bytes], sock: socket.socket, folder: Path) -> None:
+def _close(process: subprocess.Popen[bytes], sock: socket.socket, folder: Path, spare: deque[tuple[socket.socket, Path | None]]) -> None:
     sock.close()
+    while spare:
+        spare.popleft()[0].close()
     with suppress(subprocess.TimeoutExpired):
         process.wait(5)
     if process.poll() is None:
@@ -249,21 +254,21 @@ class Program:
 
     def _receive(self, ahead: deque[list[int]]) -> Run:
         message, _ = wire.receive(self._control)
-        if not message.startswith(b"{"):
+        if not message or message.startswith(b"trouble"):
             raise SandboxError(message.decode(errors="replace") or "the program's init ended unexpectedly")
-        reply = json.loads(message)
+        exit_code, ended_by, cpu_s, wall_s, memory_mb = REPLY.unpack(message)
         fds = ahead.popleft()
         try:
             return Run(
-                exit_code=reply["exit"],
-                ended_by=reply["ended_by"],
+                exit_code=exit_code,
+                ended_by=ENDINGS[ended_by],
                 compiled=bool(fcntl.fcntl(self._code, fcntl.F_GET_SEALS)),
                 stdout=wire.read_all(fds[1]),
                 stderr=wire.read_all(fds[2]),
                 result=wire.read_all(fds[4]) if self._is_call else None,
-                cpu_s=reply["cpu_s"],
-                wall_s=reply["wall_s"],
-                memory_mb=reply["memory_mb"],
+                cpu_s=cpu_s,
+                wall_s=wall_s,
+                memory_mb=memory_mb,
             )
         finally:
             for fd in fds:
@@ -289,7 +294,3 @@ def prefixes(python: Path) -> list[str]:
     except (OSError, subprocess.CalledProcessError) as error:
         raise SandboxError(f"cannot run the interpreter {python}: {error}") from error
     return sorted({path for path in asked.stdout.decode().splitlines() if not f"{path}/".startswith("/usr/")})
-
-
-def _plain(limits: Limits) -> dict[str, Any]:
-    return {name: getattr(limits, name) for name in ("cpu_s", "wall_s", "memory_mb", "output_kb", "disk_mb", "max_processes")}

@@ -124,7 +124,7 @@ class DeepCoderVerifier(Verifier):
     def _ready(self) -> ForkServer:
         with self._starting:
             if self._server is None or not self._server.alive:
-                self._server = ForkServer(self.options.python or Path(sys.executable), self.options.isolation)
+                self._server = ForkServer(self.options.python or Path(sys.executable), self.options.isolation, self.options.limits)
             return self._server
 
 
@@ -145,7 +145,7 @@ def _lane(server: ForkServer, files: Mapping[str, bytes], hidden: Mapping[str, A
     cases = hidden["cases"]
     inputs = (case["input"] if hidden["kind"] == "call" else case["input"].encode("utf-8", "surrogatepass") for case in cases)
     results: list[CaseResult] = []
-    with server.program(files, kind=hidden["kind"], fn_name=hidden["fn_name"], limits=limits) as program:
+    with server.program(files, kind=hidden["kind"], fn_name=hidden["fn_name"]) as program:
         for run, case in zip(program.run(inputs), cases, strict=True):
             results.append(judge(run, case["output"], hidden["compare"], limits))
             if not run.compiled:

@@ -16,7 +16,7 @@ from attrs import field, frozen, validators
 
 from longrein.errors import SandboxError
 from longrein.model import CaseResult, Verdict
-from longrein.sandbox.bwrap import interpreter, system
+from longrein.sandbox.bwrap import interpreter, memory, system
 from longrein.sandbox.folders import remove
 from longrein.sandbox.limits import SandboxLimits
 from longrein.sandbox.process import INIT, Tree
@@ -101,7 +101,7 @@ async def _start_program(root: Path, workspace: Path, limits: SandboxLimits, des
     inside = Path("/work") if isolated else workspace
     prefix: list[str] = []
     if isolated:
-        prefix = ["bwrap", *system(root / "etc"), "--bind", str(workspace), str(inside)]
+        prefix = ["bwrap", *system(root / "etc"), *memory({"/tmp": limits.disk_mb}), "--bind", str(workspace), str(inside)]
         for file in (INIT, PROGRAM):
             prefix += ["--ro-bind", str(file), str(file)]
         prefix += ["--remount-ro", "/", "--"]

@@ -80,6 +80,15 @@ def _write(path: str, text: str) -> None:
         file.write(text)
 
 
+def _set(path: str, value: bytes) -> None:
+    """Write a setting of the kernel; `open` would touch many more pages of every fork."""
+    fd = os.open(path, os.O_WRONLY)
+    try:
+        os.write(fd, value)
+    finally:
+        os.close(fd)
+
+
 def _read_only(target: str) -> None:
     """Remount a bind read-only, keeping the flags that a user namespace may not clear."""
     kept = os.statvfs(target).f_flag & (libc.MS_NODEV | libc.MS_NOEXEC)
@@ -92,9 +101,9 @@ def map_user(uid: int, gid: int) -> None:
     Args:
         uid, gid: its numbers in the namespace it came from.
     """
-    _write("/proc/self/setgroups", "deny")
-    _write("/proc/self/uid_map", f"{INSIDE_ID} {uid} 1")
-    _write("/proc/self/gid_map", f"{INSIDE_ID} {gid} 1")
+    _set("/proc/self/setgroups", b"deny")
+    _set("/proc/self/uid_map", b"%d %d 1" % (INSIDE_ID, uid))
+    _set("/proc/self/gid_map", b"%d %d 1" % (INSIDE_ID, gid))
 
 
 def mount_private(disk_mb: int) -> None:
@@ -106,7 +115,7 @@ def mount_private(disk_mb: int) -> None:
             raise
         libc.mount("none", "/proc", "tmpfs", libc.MS_RDONLY, "size=4k")
     try:
-        _write("/proc/sys/user/max_user_namespaces", "0")
+        _set("/proc/sys/user/max_user_namespaces", b"0")
     except OSError:
         pass  # a hardening only: what a nested namespace holds dies with the case all the same
     libc.mount("disk", BOX, "tmpfs", libc.MS_NOSUID | libc.MS_NODEV, f"size={disk_mb}m,nr_inodes=16k,mode=755")

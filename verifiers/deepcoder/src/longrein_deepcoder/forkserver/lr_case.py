@@ -1,19 +1,24 @@
 """One case, in its own process: run the program as an interpreter would, end as an interpreter would."""
 
+from __future__ import annotations
+
 import _signal
 import atexit
 import builtins
 import fcntl
 import gc
-import json
 import marshal
 import os
 import resource
 import sys
-import types
-from typing import Any, NoReturn
 
 import lr_wire as wire
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from types import CodeType
+    from typing import Any, NoReturn
 
 MB = 1 << 20
 STACK = 120 * MB
@@ -24,55 +29,96 @@ SEALS = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SE
 CODE, ARGUMENTS, RESULT = 200, 201, 202
 """Descriptors of a case besides the standard ones: the first case's code, a call's arguments and value."""
 
-_warm: list[str] = []
-_warm_tops: set[str] = set()
+# fmt: off
+AHEAD = frozenset((
+    "bisect", "collections", "copy", "dataclasses", "datetime", "decimal", "enum", "fractions", "functools", "heapq", "io",
+    "itertools", "json", "math", "numpy", "operator", "pandas", "queue", "random", "re", "statistics", "string", "threading",
+    "time", "typing",
+))
+# fmt: on
+"""Modules that the init imports before it forks the cases when the program does. They start no threads and keep no open files."""
 
 
-def hide_server(ours: tuple[str, ...], startup: frozenset[str]) -> None:
-    """Take our modules and folder out of the programs' sight; remember which modules a plain interpreter would not have."""
+def hide_server(ours: tuple[str, ...]) -> None:
+    """Take our modules and folder out of the programs' sight."""
     for name in ours:
         sys.modules.pop(name, None)
     sys.path[:] = sys.path[1:]
-    _warm.extend(name for name in sys.modules if name not in startup)
-    _warm_tops.update(name.partition(".")[0] for name in _warm)
 
 
-def limit_program(request: dict[str, Any], *, largest: int) -> None:
-    """Set the limits of this init and its cases; CPU and memory in use are watched by the init.
+def import_ahead(files: Iterable[str], source: bytes, startup: frozenset[str]) -> None:
+    """Import what the program's lines import at their beginning, unless its folder has modules of its own, which come first.
 
     Args:
-        largest: size of the workspace's largest file, which the init has to write again.
+        files: paths in the working folder.
+        startup: the modules that a plain interpreter has; what else is loaded gives way to the program's own.
     """
-    space = request["memory_mb"] * MB + ADDRESS_SPACE_EXTRA
+    own = {path.partition(".")[0].removesuffix("/__init__") for path in files if path.endswith((".py", ".pyc", ".so"))} - {"solution"}
+    own = {name for name in own if "/" not in name}
+    if own:
+        for name in [name for name in sys.modules if name not in startup and name.partition(".")[0] in own]:
+            del sys.modules[name]
+        return
+    for name in _imported(source) & AHEAD:
+        try:
+            __import__(name)
+        except BaseException:
+            pass  # the program will see it fail
+
+
+def _imported(source: bytes) -> set[str]:
+    """Return the top-level modules that lines without indentation name in an import."""
+    found = set()
+    for line in source.splitlines():
+        word, _, rest = line.partition(b" ")
+        if word == b"import":
+            for part in rest.split(b","):
+                found.add(part.split()[0].partition(b".")[0] if part.split() else b"")
+        elif word == b"from" and rest:
+            found.add(rest.split()[0].partition(b".")[0] if rest.split() else b"")
+    return {name.decode("ascii", "replace") for name in found}
+
+
+def limit(limits: dict[str, Any]) -> None:
+    """Set the limits that all cases share, in the server; CPU and memory in use are watched by the init."""
     for which, most in (
         (resource.RLIMIT_CORE, 0),
-        (resource.RLIMIT_AS, space),
-        (resource.RLIMIT_NPROC, request["processes"]),
+        (resource.RLIMIT_AS, limits["memory_mb"] * MB + ADDRESS_SPACE_EXTRA),
         (resource.RLIMIT_NOFILE, 256),
         (resource.RLIMIT_MEMLOCK, 0),
         (resource.RLIMIT_STACK, STACK),
-        (resource.RLIMIT_FSIZE, max(request["output_kb"] << 10, largest)),
     ):
-        _, hard = resource.getrlimit(which)
-        most = most if hard == resource.RLIM_INFINITY else min(most, hard)
-        resource.setrlimit(which, (most, most))
+        _lower(which, most)
+
+
+def limit_program(limits: dict[str, Any], *, largest: int, others: int) -> None:
+    """Set the limits of this init and its cases that depend on the program.
+
+    Args:
+        largest: size of the workspace's largest file, which the init has to write again.
+        others: processes of the same user that the kernel counts too.
+    """
+    _lower(resource.RLIMIT_NPROC, limits["max_processes"] + others)
+    _lower(resource.RLIMIT_FSIZE, max(limits["output_kb"] << 10, largest))
+
+
+def _lower(which: int, most: int) -> None:
+    _, hard = resource.getrlimit(which)
+    most = most if hard == resource.RLIM_INFINITY else min(most, hard)
+    resource.setrlimit(which, (most, most))
 
 
 def dress(work: str, *, is_call: bool) -> dict[str, Any]:
-    """Give this init, for the cases it will fork, what `python solution.py` has: argv, path, main module, working folder.
+    """Give this init, for the cases it will fork, what `python solution.py` has: argv and main module.
 
     Returns:
         the namespace of the program's module, named "solution" for a call so that a main guard does not run.
     """
     name = "solution" if is_call else "__main__"
-    module = types.ModuleType(name)
+    module = type(sys)(name)
     module.__dict__.update(__file__=f"{work}/solution.py", __builtins__=builtins, __cached__=None)
     sys.modules["__main__"] = sys.modules[name] = module
     sys.argv[:] = ["solution.py"]
-    sys.path.insert(0, work)
-    if not _warm_tops.isdisjoint(entry.partition(".")[0] for entry in os.listdir(work)):
-        for warm in _warm:
-            sys.modules.pop(warm, None)
     return module.__dict__
 
 
@@ -83,34 +129,44 @@ class Case:
         request: the program's kind and fn_name.
         code_fd: a memory file into which the first case compiles the program.
         namespace: of the program's module.
+        work: the program's folder. Only the forks have it in their path, so the init cannot import anything from it.
     """
 
-    def __init__(self, request: dict[str, Any], code_fd: int, namespace: dict[str, Any]) -> None:
+    def __init__(self, request: dict[str, Any], code_fd: int, namespace: dict[str, Any], work: str) -> None:
+        self.work = work
         self.is_call, self.fn_name = request["kind"] == "call", request["fn_name"]
         self.code_fd, self.namespace = code_fd, namespace
-        self.code: types.CodeType | None = None
+        self.code: CodeType | None = None
         self.fds: list[int] = []
         """Standard input, output and error; for a call also the arguments (in) and the value (out)."""
         self.exit_code = 0
         self.arguments: list[Any] = []
-        self.ending = (sys.stdout, sys.stderr, os._exit, gc.collect, json.dumps)
+        self.ending = (sys.stdout, sys.stderr, os._exit, gc.collect, gc.get_objects)
+        self.dumps: Any = __import__("json").dumps if self.is_call else None
 
-    def enter(self) -> None:
-        """Turn this fork of the init into a process that is ready to execute `code`."""
+    def enter(self, first: int = 3) -> None:
+        """Turn this fork of the init into a process that is ready to execute `code`.
+
+        Args:
+            first: descriptors from here on are closed.
+        """
         os.setpgid(0, 0)  # a session of its own would get a scheduling group of its own, which costs milliseconds
         for number, fd in zip((0, 1, 2, ARGUMENTS, RESULT), self.fds, strict=False):
             os.dup2(fd, number)
         if self.code is None:
             os.dup2(self.code_fd, CODE)
-        os.closerange(3, CODE)
+        os.closerange(first, CODE)
+        sys.path.insert(0, self.work)
         _signal.signal(_signal.SIGINT, _signal.default_int_handler)
+        if random := sys.modules.get("random"):
+            random.seed()
         if self.is_call:
             self.arguments = marshal.loads(wire.read_all(ARGUMENTS))
             os.close(ARGUMENTS)
         if self.code is None:
             self.code = self._compile()
 
-    def _compile(self) -> types.CodeType:
+    def _compile(self) -> CodeType:
         """Compile the program; the seal, set before any of it runs, says that it compiled and keeps the code as it is."""
         file = self.namespace["__file__"]
         try:
@@ -132,7 +188,7 @@ class Case:
         value = _find(self.namespace, self.fn_name)(*self.arguments)
         sys.set_int_max_str_digits(0)
         try:
-            text = self.ending[4](value, default=_plain)
+            text = self.dumps(value, default=_plain)
         except (TypeError, ValueError, RecursionError) as error:
             text = f"!{error}"
         with open(RESULT, "wb") as result:
@@ -153,14 +209,14 @@ class Case:
 
     def finish(self) -> NoReturn:
         """End as an interpreter ends: wait for threads, run exit handlers, drop the program's objects, flush."""
-        stdout, stderr, leave, collect, _ = self.ending
+        stdout, stderr, leave, collect, objects = self.ending
         try:
             if threading := sys.modules.get("threading"):
                 threading._shutdown()
             atexit._run_exitfuncs()  # type: ignore[attr-defined]
             code = _flush(sys.stdout, self.exit_code)
             _clear(self.namespace)
-            collect()
+            collect(2 if objects(2) else 1)  # a full collection also empties the interpreter's own stores, which costs many pages
             leave(_flush(stdout, _flush(stderr, code)))
         except BaseException as error:
             self.failed(error)

@@ -1,5 +1,7 @@
 """The init of a program: it forks each case, ends everything, and restores the folders before the next."""
 
+from __future__ import annotations
+
 import _signal
 import _socket
 import fcntl
@@ -10,12 +12,15 @@ import resource
 import select
 import stat
 import time
-from typing import Any, NoReturn
 
 import lr_box
 import lr_case
 import lr_libc as libc
 import lr_wire as wire
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, NoReturn
 
 WATCH_MS = 20
 FOLDER_MODE, FILE_MODE = stat.S_IFDIR | 0o755, stat.S_IFREG | 0o644
@@ -26,62 +31,95 @@ PAGE = os.sysconf("SC_PAGE_SIZE")
 class Init:
     """Process 1 of a box (or the subreaper of a program where there are no namespaces).
 
-    It never runs the program's code. The expected answers are not known here.
+    It never runs the program's code. The expected answers are not known here. What it touches while a case runs has to be
+    copied by the kernel, page by page, for every case: its loop makes as few objects and calls as it can.
+
+    Args:
+        control: the grader's socket; the first message brings the program, each other one a case.
+        limits: of one case.
+        folder: for the working folder and that of temporary files.
+        boxed: whether this process is in namespaces of its own.
     """
 
-    def __init__(self, control: _socket.socket, request: dict[str, Any], *, archive: int, code: int, boxed: bool) -> None:
-        self.control, self.request, self.code, self.boxed = control, request, code, boxed
+    def __init__(self, control: _socket.socket, limits: dict[str, Any], folder: str, *, boxed: bool) -> None:
+        self.control, self.limits, self.folder, self.boxed = control, limits, folder, boxed
+        self.work = f"{folder}/work"
+        self.poll = select.poll()
+        self.poll.register(control, 0)
+
+    def begin(self) -> None:
+        """Make this process, a fork of the server, fit to look after cases."""
         libc.prctl(libc.PR_SET_DUMPABLE, 0)
-        for number in (_signal.SIGCHLD, _signal.SIGINT, _signal.SIGXFSZ):
-            _signal.signal(number, _signal.SIG_DFL)
-        os.umask(0o022)
-        self.files = marshal.loads(wire.read_all(archive))
-        os.close(archive)
-        if boxed:
-            self.folder = lr_box.BOX
-            lr_box.mount_private(request["disk_mb"])
+        _signal.signal(_signal.SIGCHLD, _signal.SIG_DFL)
+        if self.boxed:
+            lr_box.mount_private(self.limits["disk_mb"])
             libc.drop_capabilities()
         else:
             libc.prctl(libc.PR_SET_CHILD_SUBREAPER, 1)
-            self.folder = request["folder"]
+
+    def load(self, startup: frozenset[str]) -> None:
+        """Receive the program, fill its folder and import what it imports.
+
+        Args:
+            startup: the modules that a plain interpreter has.
+        """
+        message, fds = wire.receive(self.control)
+        if not message:
+            self.leave()
+        request, files = marshal.loads(wire.read_all(fds[0]))
+        os.close(fds[0])
+        self.folders, self.files = _tree(self.folder, files)
         self.fill()
+        namespace = lr_case.dress(self.work, is_call=request["kind"] == "call")
+        self.case = lr_case.Case(request, fds[1], namespace, self.work)
+        lr_case.import_ahead(files, files["solution.py"], startup)
+
+    def limit(self) -> None:
+        """Set the limits that the program's cases inherit."""
+        largest = max(map(len, self.files.values()))
+        lr_case.limit_program(self.limits, largest=largest, others=0 if self.boxed else _user_threads())
         self.base = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
-        request["processes"] = request["max_processes"] + (0 if boxed else _user_threads())
-        lr_case.limit_program(request, largest=max(map(len, self.files.values())))
-        self.case = lr_case.Case(request, code, lr_case.dress(f"{self.folder}/work", is_call=request["kind"] == "call"))
         gc.freeze()
 
     def next_case(self) -> lr_case.Case:
         """Answer requests for cases; return in each process that is to run one, and nowhere else."""
         while True:
-            message, fds = wire.receive(self.control)
-            if not message:
-                self.leave()
-            if self.case.code is None and fcntl.fcntl(self.code, fcntl.F_GET_SEALS):
-                self.case.code = marshal.loads(wire.read_all(self.code))
-                gc.freeze()
-            pid = os.fork()
-            if pid == 0:
-                self.case.fds = fds
-                return self.case
-            for fd in fds:
-                os.close(fd)
-            wire.send(self.control, self.watch(pid))
-            self.restore()
+            if (case := self.step()) is not None:
+                return case
+
+    def step(self) -> lr_case.Case | None:
+        """Answer one request; return the case in the process that is to run it, and None here."""
+        message, fds = wire.receive(self.control)
+        if not message:
+            self.leave()
+        case = self.case
+        if case.code is None and fcntl.fcntl(case.code_fd, fcntl.F_GET_SEALS):
+            case.code = marshal.loads(wire.read_all(case.code_fd))
+            gc.freeze()
+        pid = libc.fork()
+        if pid == 0:
+            case.fds = fds
+            return case
+        self.control.send(self.watch(pid))
+        for fd in fds:
+            os.close(fd)
+        self.restore()
+        return None
 
     def watch(self, pid: int) -> bytes:
-        """Wait for a case within its limits, end all its processes, and return what they used: JSON."""
+        """Wait for a case within its limits, end all its processes, and return what they used, as a REPLY."""
         started = time.monotonic()
-        ended_by = ""
-        poll = select.poll()
+        ended_by = 0
+        poll = self.poll
         process = os.pidfd_open(pid)
         poll.register(process, select.POLLIN)
-        poll.register(self.control, 0)
         while not (events := poll.poll(WATCH_MS)) and not ended_by:
             ended_by = self.over_limit(time.monotonic() - started)
-        if any(fd != process for fd, _ in events):
-            self.leave()
+        poll.unregister(process)
         os.close(process)
+        for fd, _ in events:
+            if fd != process:
+                self.leave()
         if ended_by:
             os.kill(pid, _signal.SIGKILL)
         _, status, usage = os.wait4(pid, 0)
@@ -89,20 +127,17 @@ class Init:
         for orphan in self.end_all():
             cpu_s += orphan.ru_utime + orphan.ru_stime
             peak = max(peak, orphan.ru_maxrss)
-        return (
-            f'{{"exit": {os.waitstatus_to_exitcode(status)}, "cpu_s": {cpu_s}, "wall_s": {time.monotonic() - started}, '
-            f'"memory_mb": {peak / 1024}, "ended_by": "{ended_by}"}}'
-        ).encode()
+        return wire.REPLY.pack(os.waitstatus_to_exitcode(status), ended_by, cpu_s, time.monotonic() - started, peak / 1024)
 
     def leave(self) -> NoReturn:
         """End with everything in the box: the grader has closed the program, or is gone."""
         if not self.boxed:
             self.end_all()
-            remove(self.request["folder"])
+            remove(self.folder)
         os._exit(0)
 
-    def over_limit(self, wall_s: float) -> str:
-        """Return which limit the processes of the case have passed, or an empty string.
+    def over_limit(self, wall_s: float) -> int:
+        """Return which limit the processes of the case have passed, as an index of ENDINGS.
 
         Time spent waiting for a CPU is taken off the wall time, so that a loaded machine changes no verdict. Memory that
         forked processes share counts for each of them.
@@ -117,11 +152,11 @@ class Init:
                 continue
             cpu_s += sum(map(int, fields[11:15])) / TICK
             memory += max(0, int(fields[21]) * PAGE - self.base)
-        if cpu_s > self.request["cpu_s"]:
-            return "cpu"
-        if memory > self.request["memory_mb"] << 20:
-            return "memory"
-        return "wall" if wall_s - waited_s > self.request["wall_s"] else ""
+        if cpu_s > self.limits["cpu_s"]:
+            return 1
+        if memory > self.limits["memory_mb"] << 20:
+            return 3
+        return 2 if wall_s - waited_s > self.limits["wall_s"] else 0
 
     def processes(self) -> list[int]:
         """Return the live descendants."""
@@ -140,34 +175,38 @@ class Init:
 
     def end_all(self) -> list[Any]:
         """Kill and reap whatever the case left; return the resources that each had used."""
-        usages = []
-        while True:
-            try:
-                if self.boxed:
-                    os.kill(-1, _signal.SIGKILL)
-                else:
-                    for pid in self.processes():
-                        os.kill(pid, _signal.SIGKILL)
-            except ProcessLookupError:
-                pass
+        usages: list[Any] = []
+        while libc.kill_all() if self.boxed else self.kill_each():
             try:
                 while True:
                     usages.append(os.wait4(-1, 0)[2])
             except ChildProcessError:
-                return usages
+                pass
+        return usages
+
+    def kill_each(self) -> bool:
+        """Kill every descendant; return whether there was any."""
+        pids = self.processes()
+        for pid in pids:
+            try:
+                os.kill(pid, _signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        return bool(pids)
 
     def fill(self) -> None:
         """Make the working folder from the workspace, and an empty folder for temporary files."""
         os.chmod(self.folder, 0o755)
-        os.mkdir(f"{self.folder}/tmp")
-        os.mkdir(f"{self.folder}/work")
-        for name, content in self.files.items():
-            path = f"{self.folder}/work/{name}"
-            if "/" in name:
-                os.makedirs(os.path.dirname(path), exist_ok=True)
-            with open(path, "wb", buffering=0) as file:
-                file.write(content)
-        os.chdir(f"{self.folder}/work")
+        for folder in self.folders:
+            if folder != self.folder:
+                os.mkdir(folder)
+        for path, content in self.files.items():
+            fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+            written = 0
+            while written < len(content):
+                written += os.write(fd, content[written:])
+            os.close(fd)
+        os.chdir(self.work)
 
     def restore(self) -> None:
         """Bring the folders back to what they were before the case."""
@@ -175,28 +214,46 @@ class Init:
             return
         os.chdir("/")
         _command("chmod", "-R", "u+rwx", self.folder)
-        remove(*(f"{self.folder}/{name}" for name in os.listdir(self.folder)))
+        remove(*[f"{self.folder}/{name}" for name in os.listdir(self.folder)])
         self.fill()
 
     def unchanged(self) -> bool:
         """Compare the folders with what they should hold, contents included (times can be forged through mmap)."""
-        missing = {f"/work/{name}": content for name, content in self.files.items()}
-        folders = {"", "/tmp", *(name[:at] for name in missing for at, letter in enumerate(name) if letter == "/")}
-        for folder in folders:
-            path = self.folder + folder
-            try:
-                if os.stat(path, follow_symlinks=False).st_mode != FOLDER_MODE:
+        try:
+            for folder, names in self.folders.items():
+                if os.lstat(folder).st_mode != FOLDER_MODE or set(os.listdir(folder)) != names:
                     return False
-                for entry in os.scandir(path):
-                    name = f"{folder}/{entry.name}"
-                    if name in folders:
-                        continue
-                    expected = missing.pop(name, None)
-                    if expected is None or entry.stat(follow_symlinks=False).st_mode != FILE_MODE or _read(entry.path) != expected:
-                        return False
-            except OSError:
-                return False
-        return not missing
+            for path, content in self.files.items():
+                if not _same_file(path, content):
+                    return False
+        except OSError:
+            return False
+        return True
+
+
+def _tree(folder: str, files: dict[str, bytes]) -> tuple[dict[str, set[str]], dict[str, bytes]]:
+    """Return what `folder` is to hold: the names in each folder, outer ones first, and the content of each file, by path."""
+    work = f"{folder}/work"
+    folders: dict[str, set[str]] = {folder: {"tmp", "work"}, f"{folder}/tmp": set(), work: set()}
+    for name in files:
+        above = work
+        *parts, last = name.split("/")
+        for part in parts:
+            folders[above].add(part)
+            above = f"{above}/{part}"
+            folders.setdefault(above, set())
+        folders[above].add(last)
+    return folders, {f"{work}/{name}": content for name, content in files.items()}
+
+
+def _same_file(path: str, content: bytes) -> bool:
+    """Return whether a regular file holds `content` and nothing else."""
+    if os.lstat(path).st_mode != FILE_MODE:
+        return False
+    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+    same = os.read(fd, len(content) + 1) == content
+    os.close(fd)
+    return same
 
 
 def remove(*paths: str) -> None:

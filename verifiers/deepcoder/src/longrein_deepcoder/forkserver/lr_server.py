@@ -1,41 +1,50 @@
 """The server's loop: one process for each program, which becomes the init of a box and forks the cases."""
 
+from __future__ import annotations
+
 import _signal
 import _socket
 import gc
-import importlib
-import marshal
 import os
 import sys
-from typing import Any
 
 import lr_box
 import lr_case
 import lr_init
 import lr_libc as libc
 import lr_seccomp
+import lr_warm
 import lr_wire as wire
 
-OURS = ("lr_box", "lr_case", "lr_init", "lr_libc", "lr_seccomp", "lr_server", "lr_wire")
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+OURS = ("lr_box", "lr_case", "lr_init", "lr_libc", "lr_seccomp", "lr_server", "lr_warm", "lr_wire")
 
 
 def serve(fd: int, settings: dict[str, Any], startup: frozenset[str]) -> lr_init.Init:
-    """Answer requests for programs; return in the init of each program, and nowhere else.
+    """Answer requests for boxes; return in the init of each box, and nowhere else.
 
     Args:
         fd: the grader's socket.
-        settings: the modules to preload, whether to use namespaces, the folders of the interpreter.
+        settings: whether to use namespaces, the folders of the interpreter, the limits of a case.
         startup: the modules that a plain interpreter has.
     """
-    for name in settings["preload"]:
-        importlib.import_module(name)
+    os.environ.pop("LD_BIND_NOW", None)
     libc.prctl(libc.PR_SET_CHILD_SUBREAPER, 1)
+    lr_warm.up(f"{settings['folder']}/rehearsal", settings["limits"])
     _signal.signal(_signal.SIGCHLD, _signal.SIG_IGN)
-    if settings["boxed"]:
+    for number in (_signal.SIGINT, _signal.SIGXFSZ):
+        _signal.signal(number, _signal.SIG_DFL)
+    os.umask(0o022)
+    boxed = settings["boxed"]
+    if boxed:
         lr_box.enter_system(settings["root"], settings["prefixes"])
         libc.prctl(libc.PR_SET_NO_NEW_PRIVS, 1)
         lr_seccomp.install()
-    lr_case.hide_server(OURS, startup)
+    lr_case.limit(settings["limits"])
+    lr_case.hide_server(OURS)
     gc.collect()
     gc.freeze()
     user = os.geteuid(), os.getegid()
@@ -46,21 +55,27 @@ def serve(fd: int, settings: dict[str, Any], startup: frozenset[str]) -> lr_init
         if not message:
             lr_init.remove(settings["folder"])
             os._exit(0)
-        pid = libc.fork_into(lr_box.PROGRAM) if settings["boxed"] else os.fork()
+        pid = libc.fork_into(lr_box.PROGRAM) if boxed else libc.fork()
         if pid == 0:
             sock.close()
-            return _start_init(marshal.loads(message), fds, user if settings["boxed"] else None)
+            return _start_init(fds[0], settings["limits"], user if boxed else None, message.decode(), startup)
         for each in fds:
             os.close(each)
 
 
-def _start_init(request: dict[str, Any], fds: list[int], user: tuple[int, int] | None) -> lr_init.Init:
+def _start_init(fd: int, limits: dict[str, Any], user: tuple[int, int] | None, folder: str, startup: frozenset[str]) -> lr_init.Init:
     """Make the box and its init; every failure goes to the grader as a message."""
-    control = _socket.socket(fileno=fds[0])
+    control = _socket.socket(fileno=fd)
     try:
-        if user is not None:
+        if user is None:
+            init = lr_init.Init(control, limits, folder, boxed=False)
+        else:
             lr_box.map_user(*user)
-        return lr_init.Init(control, request, archive=fds[1], code=fds[2], boxed=user is not None)
+            init = lr_init.Init(control, limits, lr_box.BOX, boxed=True)
+        init.begin()
+        init.load(startup)
+        init.limit()
+        return init
     except BaseException as error:
-        wire.send(control, f"trouble {type(error).__name__}: {error}".encode())
+        wire.send(control, f"trouble {type(error).__name__}: {error}".encode()[:4000])
         os._exit(1)

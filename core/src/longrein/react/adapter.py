@@ -1,0 +1,67 @@
+"""How `react` is launched and read; its loop runs inside the sandbox."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import ClassVar
+
+from attrs import field, frozen, validators
+
+from longrein.agent import AgentAdapter, Capabilities, LaunchPlan, Session
+from longrein.model import Action, ActionKind, SessionResult
+
+LOOP = Path(__file__).with_name("loop.py")
+KINDS: Mapping[str, ActionKind] = {"bash": "run", "write": "edit", "read": "read"}
+
+
+@frozen
+class ReactOptions:
+    """[agents.react]"""
+
+    max_turns: int = field(default=30, validator=validators.gt(0))
+    """Replies after which it stops."""
+    command_timeout_s: float = field(default=60.0, validator=validators.gt(0))
+    """A command that runs longer is killed; the model is told."""
+
+
+class React(AgentAdapter):
+    """A plain tool loop with the tools write, read and bash, named and called as opencode's are."""
+
+    name: ClassVar[str] = "react"
+    capabilities: ClassVar[Capabilities] = Capabilities(dialect="chat", history="append_only", tools=True, honours_turn_cap=True)
+    Options: ClassVar[type] = ReactOptions
+
+    def launch(self, session: Session) -> LaunchPlan:
+        """Start the loop with the interpreter of the sandbox; it stands in the home folder, outside the workspace."""
+        place = f"{session.home}/react.py"
+        turns = min(self.options.max_turns, session.max_turns or self.options.max_turns)
+        return LaunchPlan(
+            argv=[str(session.python), place],
+            env={
+                "OPENAI_BASE_URL": f"{session.base_url}/v1",
+                "OPENAI_API_KEY": session.api_key,
+                "OPENAI_MODEL": session.model,
+                "PROMPT": session.task.prompt,
+                "MAX_TURNS": str(turns),
+                "COMMAND_TIMEOUT_S": str(self.options.command_timeout_s),
+            },
+            files={place: LOOP.read_text(encoding="utf-8")},
+        )
+
+    def actions(self, result: SessionResult) -> Sequence[Action]:
+        """Return the tool calls of the replies, in order."""
+        from longrein.turns.messages import tool_calls
+
+        replies = (turn.call.reply for turn in result.trajectory if turn.call.delivered)
+        return [Action(KINDS.get(name, "other"), name, _about(arguments)) for reply in replies for name, arguments in tool_calls(reply)]
+
+
+def _about(arguments: str) -> str:
+    """Return the command or the file of a call; untrusted, so it may be anything."""
+    try:
+        given = json.loads(arguments)
+    except ValueError:
+        return ""
+    return str(given.get("command") or given.get("filePath") or "")[:200] if isinstance(given, dict) else ""

@@ -1,0 +1,63 @@
+"""Make a list of rollouts with one policy: what `run` and `compare` share."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from longrein.config import Config
+from longrein.errors import RunStopped
+from longrein.model import Rollout
+from longrein.rollout.policy import open_policy
+from longrein.rollout.record import RunRecorder
+from longrein.rollout.spec import RolloutSpec, SessionSpec
+
+if TYPE_CHECKING:
+    from longrein.plugins import PluginHost
+
+
+async def make_rollouts(
+    config: Config,
+    host: PluginHost,
+    specs: Sequence[RolloutSpec],
+    *,
+    recorder: RunRecorder,
+    finished: Callable[[Rollout], None],
+    started: Callable[[SessionSpec], None] | None = None,
+    served_name: str | None = None,
+    log: Callable[[str], None],
+) -> None:
+    """Start the policy and the engine, make rollouts in order, end both.
+
+    Args:
+        config: the whole config; its policy answers.
+        host: the loaded plugins.
+        specs: the rollouts; a bounded number is under way at once.
+        recorder: takes each rollout.
+        finished: called with each recorded rollout.
+        started: called when a session begins.
+        served_name: name under which the embedded server serves the policy.
+        log: takes progress lines.
+
+    Raises:
+        RunStopped: too many rollouts cannot be scored.
+    """
+    from longrein.rollout.engine import Engine
+
+    waiting = iter(specs)
+
+    async def worker() -> None:
+        for spec in waiting:
+            finished(await engine.rollout(spec))
+
+    async with (
+        open_policy(config, host, folder=recorder.folder, name=served_name, log=log) as endpoint,
+        Engine(config, host, endpoint=endpoint, recorder=recorder, started=started) as engine,
+    ):
+        try:
+            async with asyncio.TaskGroup() as group:
+                for _ in range(config.limits.sessions + 2):  # more than sessions, so that grading overlaps
+                    group.create_task(worker())
+        except* RunStopped as stopped:
+            raise stopped.exceptions[0] from None
