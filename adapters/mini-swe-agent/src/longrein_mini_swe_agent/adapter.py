@@ -22,6 +22,7 @@ class MiniSweAgent(AgentAdapter):
     name: ClassVar[str] = "mini-swe-agent"
     capabilities: ClassVar[Capabilities] = Capabilities(dialect="chat", history="append_only", tools=True, honours_turn_cap=True)
     toolchain: ClassVar[ToolchainSpec | None] = ToolchainSpec("venv", "mini-swe-agent", "2.4.6", "mini")
+    contract: ClassVar[str | None] = "longrein_mini_swe_agent.contract:MiniSweAgentContract"
 
     def launch(self, session: Session) -> LaunchPlan:
         """Return how to start mini for one task, without confirmations and without a limit on imagined costs."""
