@@ -138,7 +138,9 @@ def test_a_script_gets_the_real_path_of_node(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("place", ["toy-x64/bin", "toy-ai-linux-x64", "toy-ai-linux-x64/vendor/x86-musl/bin"])
 def test_platform_packages_hold_the_program_in_several_places(tmp_path: Path, place: str) -> None:
-    body = f"mkdir -p node_modules/{place}; printf '#!/bin/sh\\necho 1.2.3\\n' > node_modules/{place}/toy; chmod 755 node_modules/{place}/toy"
+    body = (
+        f"mkdir -p node_modules/{place}; printf '#!/bin/sh\\necho 1.2.3\\n' > node_modules/{place}/toy; chmod 755 node_modules/{place}/toy"
+    )
     program(tmp_path / "bin/npm", f"#!/bin/sh\n{body}\n")
     made = toolchain.install("toy", NPM, log=print)
     assert made.program == PurePosixPath(made.folder / "node_modules" / place / "toy")

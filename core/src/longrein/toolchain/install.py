@@ -20,9 +20,7 @@ from longrein.toolchain.store import choose, folder_of, read, write
 Log = Callable[[str], None]
 
 
-def install(
-    name: str, spec: ToolchainSpec, *, version: str | None = None, system: bool = False, log: Log
-) -> InstalledToolchain:
+def install(name: str, spec: ToolchainSpec, *, version: str | None = None, system: bool = False, log: Log) -> InstalledToolchain:
     """Install a toolchain unless it is there, and make it the one that runs use; a half-done one is replaced.
 
     Args:
@@ -80,7 +78,9 @@ def _native(folder: Path, spec: ToolchainSpec) -> Path | None:
     Platform packages are named after the program or the package, and hold the program at the top, in `bin` or in `vendor/*/bin`.
     """
     packages = [f"node_modules/{name}-*/" for name in dict.fromkeys((spec.program, spec.package))]
-    found = [path for package in packages for place in ("", "bin/", "vendor/*/bin/") for path in folder.glob(package + place + spec.program)]
+    found = [
+        path for package in packages for place in ("", "bin/", "vendor/*/bin/") for path in folder.glob(package + place + spec.program)
+    ]
     candidates = sorted((path for path in found if path.is_file()), key=lambda path: (len(str(path)), str(path)))
     return next((path for path in candidates if _works([str(path), "--version"])), None)
 
@@ -89,7 +89,9 @@ def _script(name: str, folder: Path, spec: ToolchainSpec) -> tuple[Path, tuple[P
     """Write a starter with the real path of Node.js, which no sandbox looks for on PATH; return it and what to bind for it."""
     answer = _works(["node", "-p", "process.execPath"])
     if answer is None:
-        raise MissingError(f"agent {name} needs Node.js: no `node` on PATH runs; install it, then run `longrein agents install {name}` again")
+        raise MissingError(
+            f"agent {name} needs Node.js: no `node` on PATH runs; install it, then run `longrein agents install {name}` again"
+        )
     node = Path(answer.strip()).resolve()
     starter = folder / "bin" / spec.program
     starter.parent.mkdir(exist_ok=True)
