@@ -29,6 +29,7 @@ from longrein.reading import aside, shell_kind, tool_actions
         ("sed -n '1,5p' x.py", "read"),
         ("grep -rn foo . 2>/dev/null", "search"),
         ("rg --files | head -3", "search"),
+        ("pwd", "run"),
         ("", "run"),
     ],
 )

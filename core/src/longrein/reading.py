@@ -14,7 +14,7 @@ _DETAILS = ("command", "cmd", "filePath", "file_path", "pattern", "path")
 """Arguments that say what a tool call was about, the most telling first."""
 _WRITES = re.compile(r"\bapply_patch\b|\bsed\s+(-\w+\s+)*-i|\btee\s|(?<![0-9&<>])>>?\s*(?!&|/dev/)[\w./~\"'$]")
 _WORDS: Mapping[str, ActionKind] = {
-    **dict.fromkeys(("cat", "head", "tail", "nl", "sed", "ls", "tree", "wc", "less", "stat", "file", "pwd"), "read"),
+    **dict.fromkeys(("cat", "head", "tail", "nl", "sed", "ls", "tree", "wc", "less", "stat", "file"), "read"),
     **dict.fromkeys(("grep", "rg", "egrep", "fgrep", "find", "fd"), "search"),
 }
 
