@@ -4,13 +4,14 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3; do $$p -c 'import sys;
 PIP_ARGS ?=
 JOBS ?= 2
 READY := .venv/.ready
-DISTRIBUTIONS := -e 'core[train,dev]' -e adapters/opencode -e adapters/aider -e verifiers/deepcoder -e verifiers/command -e verifiers/pytest
+AGENTS := opencode aider codex claude-code qwen-code mini-swe-agent
+DISTRIBUTIONS := -e 'core[train,dev]' $(AGENTS:%=-e adapters/%) -e verifiers/deepcoder -e verifiers/command -e verifiers/pytest
 
 help:  ## show the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
 
 set-up: $(READY)  ## make .venv and install the agents (again after a change, or when a former set-up broke off)
-	.venv/bin/longrein agents install opencode aider
+	.venv/bin/longrein agents install $(AGENTS)
 
 $(READY): constraints.txt $(wildcard */pyproject.toml */*/pyproject.toml)
 	@test -n "$(PYTHON)" || { echo "longrein needs Python 3.11 or 3.12 on PATH (or PYTHON=...)"; exit 2; }

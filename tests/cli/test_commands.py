@@ -61,6 +61,7 @@ def test_a_row_that_cannot_be_graded_is_rejected_with_exit_2(tmp_path: Path) -> 
         (("train", "absent.toml"), ("absent.toml", "No such file")),
         (("grade", "--taskset", "deepcoder", "--workspace", "."), ("--row FILE or --task ID",)),
         (("agents", "install", "nop"), ("built in",)),
+        (("agents", "install", "aider", "opencode", "--version", "9"), ("--version 9 is for one agent", "without --system")),
     ],
 )
 def test_bad_input_ends_with_exit_2_and_says_what_is_known(

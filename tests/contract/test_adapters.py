@@ -10,7 +10,11 @@ import pytest
 from longrein.function import FunctionAgent
 from longrein.testing import AdapterContract
 from longrein_aider.contract import AiderContract
+from longrein_claude_code.adapter import ClaudeCode
+from longrein_codex.adapter import Codex
+from longrein_mini_swe_agent.contract import MiniSweAgentContract
 from longrein_opencode.adapter import Opencode
+from longrein_qwen_code.adapter import QwenCode
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -20,6 +24,22 @@ class TestOpencode(AdapterContract):
 
 
 class TestAider(AiderContract):
+    pass
+
+
+class TestCodex(AdapterContract):
+    adapter = Codex
+
+
+class TestClaudeCode(AdapterContract):
+    adapter = ClaudeCode
+
+
+class TestQwenCode(AdapterContract):
+    adapter = QwenCode
+
+
+class TestMiniSweAgent(MiniSweAgentContract):
     pass
 
 

@@ -16,7 +16,8 @@ from longrein.config import Config, from_mapping
 from longrein.plugins import PluginHost
 
 DOC = (Path(__file__).parents[2] / "docs" / "configuration.md").read_text(encoding="utf-8")
-OURS = {"longrein", "longrein-opencode", "longrein-aider", "longrein-deepcoder"}
+AGENTS = ("aider", "claude-code", "codex", "mini-swe-agent", "opencode", "qwen-code")
+OURS = {"longrein", "longrein-deepcoder", *(f"longrein-{agent}" for agent in AGENTS)}
 
 
 def documented(heading: str) -> dict[str, str]:

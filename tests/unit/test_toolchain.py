@@ -110,6 +110,42 @@ def test_two_installs_at_once_make_one(tmp_path: Path, cache: Path) -> None:
     assert calls(tmp_path) == 1
 
 
+def test_another_version_is_the_one_that_runs_use_until_the_next_install(tmp_path: Path, cache: Path) -> None:
+    fake_npm(tmp_path)
+    pinned = toolchain.install("toy", NPM, log=print)
+    other = toolchain.install("toy", NPM, version="2.0.0", log=print)
+    assert "toy-ai@2.0.0" in (tmp_path / "calls").read_text()
+    assert (other.version, other.folder) == ("2.0.0", cache / "toy-2.0.0")
+    assert toolchain.find("toy", NPM) == other
+    assert toolchain.state("toy", NPM).version == "2.0.0"
+    (other.folder / MARKER).unlink()
+    with pytest.raises(MissingError, match=r"agent toy 2\.0\.0 is half-done: run `longrein agents install toy --version 2\.0\.0`"):
+        toolchain.find("toy", NPM)
+    assert toolchain.install("toy", NPM, log=print) == pinned == toolchain.find("toy", NPM)
+    assert calls(tmp_path) == 2
+
+
+def test_a_script_gets_the_real_path_of_node(tmp_path: Path) -> None:
+    node = program(tmp_path / "node-20/bin/node", '#!/bin/sh\n[ "$1" = -p ] && echo "$0" || { shift; echo "script got $*"; }\n')
+    program(tmp_path / "bin/node", f'#!/bin/sh\nexec {node} "$@"\n')  # as version managers do
+    body = "mkdir -p node_modules/.bin; echo '#!/usr/bin/env node' > node_modules/.bin/toy; chmod 755 node_modules/.bin/toy"
+    program(tmp_path / "bin/npm", f"#!/bin/sh\n{body}\n")
+    made = toolchain.install("toy", NPM, log=print)
+    (tmp_path / "bin/node").unlink()
+    done = subprocess.run([made.program, "a b", "c"], capture_output=True, text=True, check=True, env={"PATH": "/usr/bin:/bin"})
+    assert (done.stdout, made.binds) == ("script got a b c\n", (tmp_path / "node-20",))
+
+
+@pytest.mark.parametrize("place", ["toy-x64/bin", "toy-ai-linux-x64", "toy-ai-linux-x64/vendor/x86-musl/bin"])
+def test_platform_packages_hold_the_program_in_several_places(tmp_path: Path, place: str) -> None:
+    body = (
+        f"mkdir -p node_modules/{place}; printf '#!/bin/sh\\necho 1.2.3\\n' > node_modules/{place}/toy; chmod 755 node_modules/{place}/toy"
+    )
+    program(tmp_path / "bin/npm", f"#!/bin/sh\n{body}\n")
+    made = toolchain.install("toy", NPM, log=print)
+    assert made.program == PurePosixPath(made.folder / "node_modules" / place / "toy")
+
+
 def test_venv_uses_the_first_python_that_runs_and_pip_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     wheel(tmp_path / "wheels")
     monkeypatch.setenv("PIP_NO_INDEX", "1")

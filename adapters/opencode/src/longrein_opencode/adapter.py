@@ -10,6 +10,7 @@ from attrs import field, frozen, validators
 
 from longrein.agent import AgentAdapter, Capabilities, LaunchPlan, Session
 from longrein.model import Action, ActionKind, SessionResult, Trajectory, Turn, TurnLabel
+from longrein.reading import aside, tool_actions
 from longrein.toolchain.spec import ToolchainSpec
 
 KINDS: Mapping[str, ActionKind] = {
@@ -105,13 +106,11 @@ class Opencode(AgentAdapter):
 
     def classify(self, turn: Turn, trajectory: Trajectory) -> TurnLabel | None:
         """Return aux for the calls opencode makes for itself: they are known by their system prompt."""
-        system = next((_text(message) for message in trajectory.messages(turn.call.id) if message["role"] == "system"), "")
-        return next((TurnLabel("aux", reason) for start, reason in ASIDES.items() if system.startswith(start)), None)
+        return aside(turn, trajectory, system=ASIDES)
 
     def actions(self, result: SessionResult) -> Sequence[Action]:
         """Return the tool calls of the replies, in order."""
-        delivered = (turn.call.reply for turn in result.trajectory if turn.call.delivered)
-        return [_action(call["function"]) for reply in delivered for call in reply.get("tool_calls") or ()]
+        return tool_actions(result, KINDS)
 
 
 def _message(prompt: str) -> list[str]:
@@ -122,18 +121,3 @@ def _message(prompt: str) -> list[str]:
     """
     words = (f'"{word}"' if word and word[0] == word[-1] and word[0] in "\"'" else word for word in prompt.split(" "))
     return [f"--message={word}" for word in words]
-
-
-def _action(function: Mapping[str, Any]) -> Action:
-    name = str(function.get("name"))
-    try:
-        arguments = json.loads(function.get("arguments") or "{}")
-    except ValueError:
-        arguments = {}
-    detail = arguments.get("command") or arguments.get("filePath") or arguments.get("pattern") or "" if isinstance(arguments, dict) else ""
-    return Action(KINDS.get(name, "other"), name, str(detail)[:200])
-
-
-def _text(message: Mapping[str, Any]) -> str:
-    content = message.get("content") or ""
-    return content if isinstance(content, str) else "".join(str(part.get("text", "")) for part in content)

@@ -7,6 +7,7 @@ from typing import Any
 
 from openenv.core.harness.capture.server import UpstreamPool, create_app
 
+from longrein.capture.dialects import Dialects
 from longrein.capture.session import CaptureSession
 from longrein.capture.upstream import PolicyClient
 
@@ -15,6 +16,7 @@ def build_app(client: PolicyClient) -> Any:
     """Return openenv's app that answers through `client`."""
     app = create_app(model=client.served_model, max_output_tokens=None)
     app.state.inference = client
+    app.state.transforms = Dialects()
     # The client records the calls and takes ids and log-probabilities out of the replies: openenv is to look for none.
     app.state.upstreams = UpstreamPool(default_client=client, default_level="text")
     return app

@@ -42,6 +42,9 @@ def list_agents(as_json: Json = False) -> None:
 @app.command()
 def install(
     names: Annotated[list[str], typer.Argument(help="Agents to install.")],
+    version: Annotated[
+        str | None, typer.Option("--version", help="Another version than the pinned one; runs use it until the next install.")
+    ] = None,
     system: Annotated[bool, typer.Option("--system", help="Use the program on PATH instead of installing one.")] = False,
 ) -> None:
     """Install the pinned programs of agents into the cache folder."""
@@ -50,10 +53,12 @@ def install(
     from longrein.errors import ConfigError
     from longrein.plugins import PluginHost
 
+    if version and (system or len(names) > 1):
+        raise ConfigError(f"--version {version} is for one agent and not for the program on PATH: give one name, without --system")
     host = PluginHost.load()
     for name in names:
         spec = host.agent_class(name).toolchain
         if spec is None:
             raise ConfigError(f"agent {name!r} is built in and needs no installation")
-        installed = toolchain.install(name, spec, system=system, log=say)
+        installed = toolchain.install(name, spec, version=version, system=system, log=say)
         say(f"{name} {installed.version} is ready at {installed.folder}", style="green")

@@ -3,37 +3,45 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 
+from attrs import evolve
+
 from longrein.errors import MissingError
 from longrein.toolchain.lock import locked
 from longrein.toolchain.spec import InstalledToolchain, ToolchainSpec
-from longrein.toolchain.store import folder_of, read, write
+from longrein.toolchain.store import choose, folder_of, read, write
 
 Log = Callable[[str], None]
 
 
-def install(name: str, spec: ToolchainSpec, *, system: bool = False, log: Log) -> InstalledToolchain:
-    """Install a toolchain unless it is there; a half-done one is replaced.
+def install(name: str, spec: ToolchainSpec, *, version: str | None = None, system: bool = False, log: Log) -> InstalledToolchain:
+    """Install a toolchain unless it is there, and make it the one that runs use; a half-done one is replaced.
 
     Args:
         name: the agent's name.
         spec: what to install.
+        version: another version than the spec's.
         system: take the program found on PATH instead of installing one.
         log: gets one line for each step.
 
     Raises:
         MissingError: npm, Python or the program is missing, or the package could not be installed; says what to do.
     """
+    if version == spec.version:
+        version = None
+    spec = evolve(spec, version=version or spec.version)
     folder = folder_of(name, spec)
     folder.parent.mkdir(parents=True, exist_ok=True)
     with locked(folder.with_name(folder.name + ".lock"), lambda: log(f"{name}: waiting for another install")):
         if not system and (found := read(name, spec)) is not None and found.folder == folder:
             log(f"{name} {found.version}: already installed")
+            choose(name, version)
             return found
         if folder.exists():
             log(f"{name}: replacing what is in {folder}")
@@ -41,6 +49,7 @@ def install(name: str, spec: ToolchainSpec, *, system: bool = False, log: Log) -
         folder.mkdir()
         made = _from_path(name, spec) if system else {"npm": _npm, "venv": _venv}[spec.kind](name, spec, folder, log)
         write(spec, made, folder)
+        choose(name, version)
     log(f"{name} {made.version}: {made.program}")
     return made
 
@@ -55,17 +64,41 @@ def _npm(name: str, spec: ToolchainSpec, folder: Path, log: Log) -> InstalledToo
     log(f"{name}: npm install {spec.package}@{spec.version}")
     options = ["--ignore-scripts", "--no-audit", "--no-fund", "--save-exact"]
     _run([npm, "install", "--prefix", str(folder), *options, f"{spec.package}@{spec.version}"], name, cwd=folder)
-    program = _native(folder, spec) or folder / "node_modules" / ".bin" / spec.program
+    native = _native(folder, spec)
+    program, binds = (native, ()) if native else _script(name, folder, spec)
     version = _run([str(program), "--version"], name, cwd=folder).strip().splitlines()
     if not version:
         raise MissingError(f"agent {name}: {program} --version said nothing: run `longrein agents install {name}` again")
-    return InstalledToolchain(name, spec.version, folder, PurePosixPath(program))
+    return InstalledToolchain(name, spec.version, folder, PurePosixPath(program), binds)
 
 
 def _native(folder: Path, spec: ToolchainSpec) -> Path | None:
-    """Return the first platform binary that runs here: npm may have installed one for newer CPUs beside a baseline one."""
-    candidates = sorted(folder.glob(f"node_modules/{spec.program}-*/bin/{spec.program}"), key=lambda path: (len(str(path)), str(path)))
+    """Return the first platform binary that runs here: npm may have installed one for newer CPUs beside a baseline one.
+
+    Platform packages are named after the program or the package, and hold the program at the top, in `bin` or in `vendor/*/bin`.
+    """
+    packages = [f"node_modules/{name}-*/" for name in dict.fromkeys((spec.program, spec.package))]
+    found = [
+        path for package in packages for place in ("", "bin/", "vendor/*/bin/") for path in folder.glob(package + place + spec.program)
+    ]
+    candidates = sorted((path for path in found if path.is_file()), key=lambda path: (len(str(path)), str(path)))
     return next((path for path in candidates if _works([str(path), "--version"])), None)
+
+
+def _script(name: str, folder: Path, spec: ToolchainSpec) -> tuple[Path, tuple[Path, ...]]:
+    """Write a starter with the real path of Node.js, which no sandbox looks for on PATH; return it and what to bind for it."""
+    answer = _works(["node", "-p", "process.execPath"])
+    if answer is None:
+        raise MissingError(
+            f"agent {name} needs Node.js: no `node` on PATH runs; install it, then run `longrein agents install {name}` again"
+        )
+    node = Path(answer.strip()).resolve()
+    starter = folder / "bin" / spec.program
+    starter.parent.mkdir(exist_ok=True)
+    script = folder / "node_modules" / ".bin" / spec.program
+    starter.write_text(f'#!/bin/sh\nexec {shlex.quote(str(node))} {shlex.quote(str(script))} "$@"\n', encoding="utf-8")
+    starter.chmod(0o755)
+    return starter, _unless_system(node.parent.parent)
 
 
 def _venv(name: str, spec: ToolchainSpec, folder: Path, log: Log) -> InstalledToolchain:

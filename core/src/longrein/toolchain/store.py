@@ -7,7 +7,7 @@ import os
 from pathlib import Path, PurePosixPath
 from typing import Literal
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from longrein.errors import MissingError
 from longrein.toolchain.spec import InstalledToolchain, ToolchainSpec
@@ -40,20 +40,43 @@ def folder_of(name: str, spec: ToolchainSpec) -> Path:
     return cache_root() / "toolchains" / f"{name}-{spec.version}"
 
 
+def chosen(name: str, spec: ToolchainSpec) -> ToolchainSpec:
+    """Return the spec with the version that `longrein agents install NAME --version V` asked for, else as it is."""
+    try:
+        return evolve(spec, version=_choice(name).read_text(encoding="utf-8").strip())
+    except OSError:
+        return spec
+
+
+def choose(name: str, version: str | None) -> None:
+    """Make `version` the one that `find` returns; None goes back to the adapter's own."""
+    if version is None:
+        _choice(name).unlink(missing_ok=True)
+    else:
+        _choice(name).write_text(version + "\n", encoding="utf-8")
+
+
+def _choice(name: str) -> Path:
+    return cache_root() / "toolchains" / f"{name}.version"
+
+
 def find(name: str, spec: ToolchainSpec) -> InstalledToolchain:
-    """Return an installed toolchain.
+    """Return an installed toolchain, of the version last asked for.
 
     Raises:
         MissingError: it is not installed, half-done or broken; the message has the command that installs it.
     """
-    found = read(name, spec)
+    asked = chosen(name, spec)
+    found = read(name, asked)
     if found is None:
-        raise MissingError(f"agent {name} {spec.version} is {state(name, spec).state}: run `longrein agents install {name}`")
+        other = "" if asked == spec else f" --version {asked.version}"
+        raise MissingError(f"agent {name} {asked.version} is {state(name, spec).state}: run `longrein agents install {name}{other}`")
     return found
 
 
 def state(name: str, spec: ToolchainSpec) -> ToolchainState:
-    """Return whether a toolchain is there, for listings."""
+    """Return whether a toolchain is there, of the version last asked for; for listings."""
+    spec = chosen(name, spec)
     found, folder = read(name, spec), folder_of(name, spec)
     if found is not None:
         return ToolchainState(name, found.version, "installed", Path(found.program))

@@ -1,0 +1,19 @@
+"""Codex CLI for longrein."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from longrein import hookimpl
+
+if TYPE_CHECKING:
+    from longrein.agent import AgentAdapter
+
+
+@hookimpl
+def longrein_agents() -> Sequence[type[AgentAdapter]]:
+    """Register Codex CLI."""
+    from longrein_codex.adapter import Codex
+
+    return [Codex]
