@@ -52,14 +52,19 @@ def build_policy(agents: Mapping[str, Mapping[str, Any]], *, seed: int = 0, log:
         from longrein.plugins import PluginHost
 
         host = PluginHost.load()
-    place = cache_root() / "practice" / _key(agents, host, seed)
-    model = place / NAME
+    model = policy_folder(agents, host, seed=seed)
+    place = model.parent
     place.parent.mkdir(parents=True, exist_ok=True)
     with locked(place.with_suffix(".lock"), lambda: log("practice policy: waiting for another build")):
         if not model.is_dir():
             _build(place, agents, host, seed, log)
     log(f"practice policy: {model}")
     return model
+
+
+def policy_folder(agents: Mapping[str, Mapping[str, Any]], host: PluginHost, *, seed: int = 0) -> Path:
+    """Return where the practice policy for `agents` is, or would be when it were built."""
+    return cache_root() / "practice" / _key(agents, host, seed) / NAME
 
 
 def _key(agents: Mapping[str, Mapping[str, Any]], host: PluginHost, seed: int) -> str:

@@ -159,6 +159,7 @@ class Engine:
         await self._host.rollout_finished(rollout, findings)
         rollout = evolve(rollout, session=evolve(session, findings=(*session.findings, *findings)))
         if self._recorder:
+            self._recorder.task(spec.task)
             self._recorder.rollout(rollout)
         self._guard(rollout)
         return rollout

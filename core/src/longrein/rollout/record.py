@@ -18,8 +18,8 @@ from attrs import evolve
 
 from longrein.config import Config
 from longrein.errors import ConfigError, RecordError
-from longrein.model import Rollout
-from longrein.rollout.serialize import SCHEMA_VERSION, plain, rollout_from_json, rollout_to_json
+from longrein.model import PublicTask, Rollout, Task
+from longrein.rollout.serialize import SCHEMA_VERSION, check_version, plain, public_from_json, rollout_from_json, rollout_to_json
 
 PACKAGES = ("longrein", "torch", "transformers", "trl", "openenv", "datasets", "accelerate", "pluggy", "attrs")
 
@@ -37,8 +37,9 @@ class RunRecorder:
             raise ConfigError(f"{folder} holds a run already; choose another --out, or --resume {folder}")
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
-        for name in ("rollouts.jsonl", "groups.jsonl", "metrics.jsonl"):
+        for name in ("tasks.jsonl", "rollouts.jsonl", "groups.jsonl", "metrics.jsonl"):
             _cut_torn_line(folder / name)
+        self._tasks = set(read_tasks(folder))
 
     def start(self, config: Config, **environment: Any) -> None:
         """Write the resolved config and the environment; keys of endpoints are never part of either."""
@@ -54,6 +55,14 @@ class RunRecorder:
                 **environment,
             },
         )
+
+    def task(self, task: Task) -> None:
+        """Append what agents are given of a task, once; its sessions began from these files. Nothing hidden is written."""
+        key = (task.ref.taskset, task.id, task.digest)
+        if key not in self._tasks:
+            self._tasks.add(key)
+            names = {"taskset": task.ref.taskset, "task_id": task.id, "task_digest": task.digest}
+            self._line("tasks.jsonl", {"schema_version": SCHEMA_VERSION, **names, "public": plain(task.public)})
 
     def rollout(self, rollout: Rollout) -> None:
         """Append a rollout and keep its final workspace as an archive."""
@@ -109,17 +118,37 @@ def read_rollouts(folder: Path, *, workspaces: bool = False) -> Iterator[Rollout
     path = folder if folder.is_file() else folder / "rollouts.jsonl"
     if not path.is_file():
         raise RecordError(f"{folder} holds no run: there is no rollouts.jsonl")
+    for values in read_lines(path):
+        rollout = rollout_from_json(values)
+        if workspaces:
+            rollout = evolve(rollout, session=evolve(rollout.session, workspace=read_workspace(folder, rollout.id)))
+        yield rollout
+
+
+def read_tasks(folder: Path) -> dict[tuple[str, str, str], PublicTask]:
+    """Return the public part of a run's tasks by task set, task id and digest; empty when the run has recorded none."""
+    lines = read_lines(folder / "tasks.jsonl")
+    return {(line["taskset"], line["task_id"], line["task_digest"]): public_from_json(line["public"]) for line in lines}
+
+
+def read_lines(path: Path) -> Iterator[dict[str, Any]]:
+    """Yield the objects of a file of JSON lines, none when it is missing; a torn last line is left out.
+
+    Raises:
+        RecordError: a line is damaged or has another schema version.
+    """
+    if not path.is_file():
+        return
     with path.open("rb") as file:
         for number, line in enumerate(file, 1):
             if not line.endswith(b"\n"):
                 return
             try:
-                rollout = rollout_from_json(json.loads(line.decode("utf-8", "surrogatepass")))
+                values = json.loads(line.decode("utf-8", "surrogatepass"))
             except (json.JSONDecodeError, UnicodeDecodeError) as error:
                 raise RecordError(f"{path} line {number} is damaged: {error}") from error
-            if workspaces:
-                rollout = evolve(rollout, session=evolve(rollout.session, workspace=read_workspace(path.parent, rollout.id)))
-            yield rollout
+            check_version(values)
+            yield values
 
 
 def read_workspace(folder: Path, rollout_id: str) -> dict[str, bytes]:

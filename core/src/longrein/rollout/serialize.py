@@ -11,7 +11,7 @@ from cattrs.gen import make_dict_unstructure_fn, override
 from cattrs.preconf.json import make_converter
 
 from longrein.errors import RecordError
-from longrein.model import Rollout, SessionResult
+from longrein.model import PublicTask, Rollout, SessionResult
 
 SCHEMA_VERSION = 1
 
@@ -52,13 +52,34 @@ def rollout_from_json(values: Mapping[str, Any]) -> Rollout:
     Raises:
         RecordError: an unknown schema version or a shape that is not a rollout's.
     """
-    version = values.get("schema_version")
-    if version != SCHEMA_VERSION:
-        raise RecordError(f"record has schema_version {version!r}, this longrein reads {SCHEMA_VERSION}")
+    check_version(values)
     try:
         return _CONVERTER.structure({k: v for k, v in values.items() if k != "schema_version"}, Rollout)
     except (cattrs.BaseValidationError, KeyError, TypeError, ValueError) as error:
         raise RecordError(f"not a rollout record: {error}") from error
+
+
+def public_from_json(values: Mapping[str, Any]) -> PublicTask:
+    """Return what agents are given of a task.
+
+    Raises:
+        RecordError: the shape is not a task's.
+    """
+    try:
+        return _CONVERTER.structure(values, PublicTask)
+    except (cattrs.BaseValidationError, KeyError, TypeError, ValueError) as error:
+        raise RecordError(f"not a task record: {error}") from error
+
+
+def check_version(values: Any) -> None:
+    """Refuse a record of another schema version.
+
+    Raises:
+        RecordError: it is not of this longrein's version.
+    """
+    version = values.get("schema_version") if isinstance(values, dict) else None
+    if version != SCHEMA_VERSION:
+        raise RecordError(f"record has schema_version {version!r}, this longrein reads {SCHEMA_VERSION}")
 
 
 def plain(value: Any) -> Any:

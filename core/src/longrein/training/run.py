@@ -21,7 +21,7 @@ from longrein.errors import ConfigError, MissingError
 from longrein.plugins import PluginHost
 from longrein.rollout.check import check_names
 from longrein.rollout.policy import endpoint_of, resolve_model, start_server
-from longrein.rollout.record import RunRecorder, new_run_folder
+from longrein.rollout.record import RunRecorder, new_run_folder, read_lines
 from longrein.rollout.summary import Cell, summarize
 from longrein.sandbox import choose, runtime_folder
 from longrein.training import settings
@@ -216,9 +216,7 @@ def _summary(folder: Path, evals: Mapping[str, tuple[Cell, ...]]) -> dict[str, A
 
 def _trained(folder: Path) -> Iterator[Cell]:
     """Yield the training rollouts of a run from its groups."""
-    path = folder / "groups.jsonl"
-    for line in path.read_text(encoding="utf-8").splitlines() if path.is_file() else ():
-        group = json.loads(line)
+    for group in read_lines(folder / "groups.jsonl"):
         for rollout, status in group["statuses"].items():
             passed = None if status == "unscorable" else status == "passed"
             yield Cell(group["agent"], group["task_id"], "train", passed, group["outcomes"][rollout], group["rewards"][rollout])
