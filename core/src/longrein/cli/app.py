@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 import longrein
-from longrein.cli import agents, comparison, grading, inspect, sdk, tasks
+from longrein.cli import agents, comparison, grading, inspect, sdk, tasks, view
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None, help=longrein.__doc__)
 app.add_typer(agents.app, name="agents")
@@ -22,6 +22,7 @@ app.command("regrade")(grading.regrade)
 app.command("new")(sdk.new)
 app.command("check")(sdk.check)
 app.command("compare")(comparison.compare)
+app.command("view")(view.view)
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
 Sets = Annotated[list[str] | None, typer.Option("--set", help="Override a config key: a.b=value.")]

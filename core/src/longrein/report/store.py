@@ -22,7 +22,7 @@ class Store:
         write: takes the base64 text of each whole block.
     """
 
-    def __init__(self, write: Callable[[str], None]) -> None:
+    def __init__(self, write: Callable[[str], object]) -> None:
         self._write = write
         self._numbers: dict[bytes, int] = {}
         self._block: list[str] = []

@@ -66,13 +66,13 @@ class RunRecorder:
 
     def rollout(self, rollout: Rollout) -> None:
         """Append a rollout and keep its final workspace as an archive."""
-        workspaces = self.folder / "workspaces"
-        workspaces.mkdir(exist_ok=True)
-        partial = workspaces / f".{_file_name(rollout.id)}.part"
+        whole = workspace_archive(self.folder, rollout.id)
+        whole.parent.mkdir(exist_ok=True)
+        partial = whole.with_name(f".{whole.name}.part")
         with zipfile.ZipFile(partial, "w", zipfile.ZIP_DEFLATED) as archive:
             for path, content in sorted(rollout.session.workspace.items()):
                 archive.writestr(path, content)
-        partial.replace(workspaces / f"{_file_name(rollout.id)}.zip")
+        partial.replace(whole)
         self._line("rollouts.jsonl", rollout_to_json(rollout))
 
     def group(self, values: Mapping[str, Any]) -> None:
@@ -153,8 +153,13 @@ def read_lines(path: Path) -> Iterator[dict[str, Any]]:
 
 def read_workspace(folder: Path, rollout_id: str) -> dict[str, bytes]:
     """Return path to content of a rollout's final workspace."""
-    with zipfile.ZipFile(folder / "workspaces" / f"{_file_name(rollout_id)}.zip") as archive:
+    with zipfile.ZipFile(workspace_archive(folder, rollout_id)) as archive:
         return {name: archive.read(name) for name in archive.namelist()}
+
+
+def workspace_archive(folder: Path, rollout_id: str) -> Path:
+    """Return the path of a rollout's final workspace."""
+    return folder / "workspaces" / f"{''.join(c if c.isalnum() or c in '-_.' else '_' for c in rollout_id)}.zip"
 
 
 def config_toml(config: Config) -> str:
@@ -175,10 +180,6 @@ def _without_none(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _without_none(item) for key, item in value.items() if item is not None}
     return [_without_none(item) for item in value if item is not None] if isinstance(value, list) else value
-
-
-def _file_name(rollout_id: str) -> str:
-    return "".join(c if c.isalnum() or c in "-_." else "_" for c in rollout_id)
 
 
 def _version(package: str) -> str | None:

@@ -1,0 +1,132 @@
+"""What the page says of a whole run before a single rollout is opened."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from longrein import config as configs
+from longrein.comparison import Comparison
+from longrein.config import Config
+from longrein.errors import ConfigError
+from longrein.report.curves import charts
+from longrein.report.text import cut, cut_deep
+from longrein.rollout.record import read_lines
+from longrein.rollout.serialize import plain
+from longrein.rollout.summary import Cell, difference, rate
+
+
+def overview(folder: Path, comparison: Comparison, cells: Sequence[Cell], groups: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the facts, figures and curves of a run.
+
+    Args:
+        folder: the run folder.
+        comparison: of all its rollouts.
+        cells: of all its rollouts.
+        groups: the lines of groups.jsonl.
+    """
+    config = read_config(folder)
+    kind = kind_of(folder, cells)
+    sides = _sides(cells) if kind == "train" else {}
+    return {
+        "kind": kind,
+        "name": config.run.name if config else folder.name,
+        "folder": folder.name,
+        "facts": _facts(folder, config, cells),
+        "notes": list(comparison.notes) if kind != "train" else [],
+        "figures": [_without_tasks(plain(figures)) for figures in comparison.figures] if kind != "train" else [],
+        "pairs": plain(comparison.pairs) if kind != "train" else [],
+        "policies": plain(comparison.policies),
+        "sides": _rates(sides),
+        "changes": _changes(sides),
+        "charts": plain(charts(read_lines(folder / "metrics.jsonl"), groups, [c for c in cells if _step(c) is not None], config))
+        if kind == "train"
+        else [],
+        "config": cut((folder / "config.toml").read_text(encoding="utf-8"), where="config.toml") if config else "",
+        "environment": _environment(folder),
+    }
+
+
+def kind_of(folder: Path, cells: Sequence[Cell]) -> str:
+    """Return what made a run folder: run, compare or train."""
+    if any((folder / name).exists() for name in ("groups.jsonl", "metrics.jsonl")) or any(cell.phase != "run" for cell in cells):
+        return "train"
+    return "compare" if (folder / "comparison.json").exists() else "run"
+
+
+def read_config(folder: Path) -> Config | None:
+    """Return the config of a run folder, or None when it has none that can be read."""
+    try:
+        return configs.load(folder / "config.toml")
+    except ConfigError:
+        return None
+
+
+def _facts(folder: Path, config: Config | None, cells: Sequence[Cell]) -> list[tuple[str, str]]:
+    facts = [("rollouts", f"{len(cells):,}"), ("tasks", f"{len({cell.task_id for cell in cells}):,}")]
+    environment = _environment(folder)
+    if config:
+        policy = config.policy
+        facts += [("task set", config.taskset.name), ("policy", f"{policy.model} at {policy.url}" if policy.url else policy.model)]
+        facts += [("seed", str(config.run.seed)), ("sandbox", config.sandbox.backend), ("reward", config.reward.name)]
+    if version := environment.get("packages", {}).get("longrein"):
+        facts.append(("longrein", version))
+    return [(name, cut(str(value), where="config.toml")) for name, value in facts]
+
+
+def _environment(folder: Path) -> dict[str, Any]:
+    try:
+        values = json.loads((folder / "environment.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return cut_deep(values, where="environment.json") if isinstance(values, dict) else {}
+
+
+def _step(cell: Cell) -> int | None:
+    kind, _, step = cell.phase.partition(":")
+    return int(step) if kind == "eval" and step.isdigit() else None
+
+
+def _sides(cells: Sequence[Cell]) -> dict[str, list[Cell]]:
+    """Return the cells of each phase: evaluations in the order of their steps, then the rollouts made for training."""
+    phases = sorted(
+        {cell.phase for cell in cells}, key=lambda phase: (phase == "train", int(phase.rpartition(":")[2] or 0) if ":" in phase else 0)
+    )
+    return {phase: [cell for cell in cells if cell.phase == phase] for phase in phases}
+
+
+def _rates(sides: Mapping[str, Sequence[Cell]]) -> list[dict[str, Any]]:
+    rows = []
+    for phase, cells in sides.items():
+        agents = sorted({cell.agent for cell in cells})
+        parts = {agent: [cell for cell in cells if cell.agent == agent] for agent in agents}
+        if len(agents) > 1:
+            parts["all agents"] = list(cells)
+        rows += [{"phase": phase, "agent": agent, **rate(part)} for agent, part in parts.items()]
+    return rows
+
+
+def _changes(sides: Mapping[str, Sequence[Cell]]) -> list[dict[str, Any]]:
+    """Return the change from the first evaluation to the last, for each agent and for all."""
+    evals = [phase for phase in sides if phase.startswith("eval:")]
+    if len(evals) < 2:
+        return []
+    before, after = sides[evals[0]], sides[evals[-1]]
+    agents: list[str | None] = list(dict.fromkeys(cell.agent for cell in before))
+    if len(agents) > 1:
+        agents.append(None)
+    return [
+        {
+            "agent": agent or "all agents",
+            "from": evals[0],
+            "to": evals[-1],
+            **difference(*([cell for cell in cells if agent in (None, cell.agent)] for cells in (before, after))),
+        }
+        for agent in agents
+    ]
+
+
+def _without_tasks(figures: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in figures.items() if key != "tasks"}
