@@ -16,19 +16,23 @@ from longrein.errors import ConfigError, RecordError
 from longrein.model import (
     Action,
     CaseResult,
+    Example,
     Finding,
     ModelCall,
     Outcome,
+    PublicTask,
     Reward,
     Rollout,
     SessionResult,
+    Task,
+    TaskRef,
     Trajectory,
     Turn,
     TurnLabel,
     Usage,
     Verdict,
 )
-from longrein.rollout.record import RunRecorder, read_rollouts
+from longrein.rollout.record import RunRecorder, read_rollouts, read_tasks
 
 text = st.text(max_size=20)
 tokens = st.lists(st.integers(0, 2**31), max_size=5)
@@ -127,3 +131,37 @@ def test_keys_are_never_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     for path in tmp_path.iterdir():
         assert "sk-very-secret" not in path.read_text()
     assert json.loads((tmp_path / "summary.json").read_text())["schema_version"] == 1
+
+
+def test_what_agents_are_given_is_kept_once_for_each_task_and_nothing_hidden(tmp_path: Path) -> None:
+    public = PublicTask("Double it.", {"solution.py": "", "a\u2028b.txt": "\u2028"}, (Example("1", "2"),), "check.py")
+    task = Task(
+        "double", "d" * 64, public, TaskRef("doubling", "double", {"secret": "hidden-canary"}), "exact", {"answer": "hidden-canary"}
+    )
+    recorder = RunRecorder(tmp_path)
+    assert read_tasks(tmp_path) == {}
+    recorder.task(task)
+    recorder.task(task)
+    with (tmp_path / "tasks.jsonl").open("a") as file:
+        file.write('{"torn')
+    RunRecorder(tmp_path, exist_ok=True).task(task)
+    other = evolve(task, digest="e" * 64, public=PublicTask("Double it twice."))
+    RunRecorder(tmp_path, exist_ok=True).task(other)
+    assert read_tasks(tmp_path) == {("doubling", "double", "d" * 64): public, ("doubling", "double", "e" * 64): other.public}
+    assert len((tmp_path / "tasks.jsonl").read_text().split("\n")) == 3
+    assert "hidden-canary" not in (tmp_path / "tasks.jsonl").read_text()
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ('{"schema_version": 99}', "schema_version 99"),
+        ("[]", "schema_version None"),
+        ("{torn", "line 1 is damaged"),
+        ('{"schema_version": 1, "taskset": "t", "task_id": "i", "task_digest": "d", "public": {}}', "not a task"),
+    ],
+)
+def test_damaged_tasks_are_refused(tmp_path: Path, line: str, message: str) -> None:
+    (tmp_path / "tasks.jsonl").write_text(line + "\n")
+    with pytest.raises(RecordError, match=message):
+        read_tasks(tmp_path)

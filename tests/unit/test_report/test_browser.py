@@ -8,7 +8,7 @@ import pytest
 from attrs import evolve
 from playwright.sync_api import Page, expect
 
-from longrein.comparison import compare_rollouts, write_comparison
+from longrein.comparison import ComparedPolicy, compare_rollouts, write_comparison
 from longrein.model import Rollout, TurnLabel
 from longrein.report import write_report
 from longrein.rollout.record import read_rollouts, read_workspace
@@ -157,6 +157,24 @@ def test_a_comparison_shows_differences_with_a_word_on_each(tmp_path: Path, view
     assert pair.conclusion in row.inner_text()
 
 
+def test_a_comparison_of_policies_shows_what_transfers(tmp_path: Path, viewer: Viewer) -> None:
+    recorder = start_run(tmp_path, ["aider", "opencode"])
+    for number in range(2):
+        for policy in ("base", "step-9"):
+            for agent in ("aider", "opencode"):
+                rollout = make_rollout(make_task(number), agent, 0, shape=TINY, group_id=f"run.{policy}.{agent}.{number}")
+                recorder.rollout(evolve(rollout, policy=policy))
+    policies = (ComparedPolicy("base", ()), ComparedPolicy("step-9", ("aider",)))
+    write_comparison(tmp_path, compare_rollouts(read_rollouts(tmp_path), policies=policies))
+    page = viewer.open(write_report(tmp_path))
+    card = page.locator("section.card", has=page.get_by_role("heading", name="Transfer"))
+    rows = [row.get_by_role("cell").all_inner_texts() for row in card.locator("tbody tr").all()]
+    assert [row[:2] for row in rows] == [["base", "none"], ["step-9", "aider"]]
+    assert [["trained" in cell for cell in row[2:]] for row in rows] == [[False, False], [True, False]]
+    page.get_by_role("combobox", name="Policy").select_option("step-9")
+    expect(page.locator(".selected")).to_contain_text("4 of 8 rollouts")
+
+
 def test_a_training_run_shows_its_curves(tmp_path: Path, viewer: Viewer) -> None:
     recorder = start_run(tmp_path, ["aider"])
     task = make_task(0)
@@ -202,10 +220,10 @@ def test_a_run_that_has_just_begun_says_so(tmp_path: Path, viewer: Viewer) -> No
 
 
 def test_a_long_list_is_shown_a_part_at_a_time(tmp_path: Path, viewer: Viewer) -> None:
-    page = viewer.open(write_report(write_run(tmp_path, {"aider": TINY}, tasks=103, samples=2)))
-    expect(page.locator("table.rollouts tbody tr")).to_have_count(200)
-    page.get_by_role("button", name="Show 6 more of 206 rollouts").click()
-    expect(page.locator("table.rollouts tbody tr")).to_have_count(206)
+    page = viewer.open(write_report(write_run(tmp_path, {"aider": TINY}, tasks=53, samples=2)))
+    expect(page.locator("table.rollouts tbody tr")).to_have_count(100)
+    page.get_by_role("button", name="Show 6 more of 106 rollouts").click()
+    expect(page.locator("table.rollouts tbody tr")).to_have_count(106)
     page.get_by_role("button", name="reward").click()
     page.get_by_role("button", name="reward").click()
     expect(page.locator("table.rollouts tbody tr .verdict").first).to_contain_text("passed")

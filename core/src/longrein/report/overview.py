@@ -32,13 +32,12 @@ def overview(folder: Path, comparison: Comparison, cells: Sequence[Cell], groups
     sides = _sides(cells) if kind == "train" else {}
     return {
         "kind": kind,
-        "name": config.run.name if config else folder.name,
-        "folder": folder.name,
+        "name": folder.resolve().name,
         "facts": _facts(folder, config, cells),
         "notes": list(comparison.notes) if kind != "train" else [],
         "figures": [_without_tasks(plain(figures)) for figures in comparison.figures] if kind != "train" else [],
         "pairs": plain(comparison.pairs) if kind != "train" else [],
-        "policies": plain(comparison.policies),
+        "policies": plain(comparison.policies) if kind != "train" else [],
         "sides": _rates(sides),
         "changes": _changes(sides),
         "charts": plain(charts(read_lines(folder / "metrics.jsonl"), groups, [c for c in cells if _step(c) is not None], config))
@@ -51,9 +50,10 @@ def overview(folder: Path, comparison: Comparison, cells: Sequence[Cell], groups
 
 def kind_of(folder: Path, cells: Sequence[Cell]) -> str:
     """Return what made a run folder: run, compare or train."""
-    if any((folder / name).exists() for name in ("groups.jsonl", "metrics.jsonl")) or any(cell.phase != "run" for cell in cells):
-        return "train"
-    return "compare" if (folder / "comparison.json").exists() else "run"
+    if (folder / "comparison.json").exists():
+        return "compare"
+    trained = any((folder / name).exists() for name in ("groups.jsonl", "metrics.jsonl")) or any(cell.phase != "run" for cell in cells)
+    return "train" if trained else "run"
 
 
 def read_config(folder: Path) -> Config | None:

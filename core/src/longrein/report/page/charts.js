@@ -76,10 +76,10 @@ function swatch(i, shape) {
  * options: label (for people who do not see it), low, high, zero (draw a line there), form (a value as text), tick (the same on the axis).
  */
 function intervals(items, options) {
-  const row = 30;
+  const row = items.length > 6 ? 24 : 30;
   const draw = (width) => {
     const left = Math.min(width * 0.42, 230);
-    const right = width < 420 ? 12 : 150;
+    const right = width < 420 ? 24 : 150;
     const height = items.length * row + 26;
     const x = (value) => left + ((value - options.low) / (options.high - options.low)) * (width - left - right);
     const svg = s("svg", { width, height, role: "img", "aria-label": options.label });
@@ -106,12 +106,13 @@ function intervalRow(item, y, place) {
       group.append(s("line", { x1: end, x2: end, y1: y - 5, y2: y + 5, class: `whisker c${item.series % N_COLOURS}` }));
   }
   if (known(item.value)) group.append(mark4(item.series, x(item.value), y, 5));
-  if (right > 40) group.append(s("text", { x: width - right + 14, y: y + 4, class: "value" }, `${form(item.value)} ${item.note}`));
+  if (right > 40) group.append(s("text", { x: width - right + 14, y: y + 4, class: "value" }, `${form(item.value)} · ${item.note}`));
   return group;
 }
 
 function shorten(text, length) {
-  return text.length <= length ? text : `${text.slice(0, Math.max(1, Math.floor(length) - 1))}…`;
+  const plain = text.replace(HIDDEN, nameOf);
+  return plain.length <= length ? plain : `${plain.slice(0, Math.max(1, Math.floor(length) - 1))}…`;
 }
 
 /** A bar of parts that add up: [[name, class, count]]. */

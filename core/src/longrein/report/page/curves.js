@@ -63,7 +63,7 @@ function scalesOf(chart, width) {
   const all = chart.lines.flatMap((line) => line.points);
   const xs = all.map((point) => point[0]);
   const ys = [...all.flatMap((point) => point.slice(1)), ...Object.values(chart.bounds)];
-  const [x0, x1] = spread(Math.min(...xs), Math.max(...xs));
+  const [x0, x1] = spread(Math.min(...xs), Math.max(...xs), chart.scale === "stack" ? 0.6 : 0);
   const x = (value) => PLOT.left + ((value - x0) / (x1 - x0)) * (width - PLOT.left - PLOT.right);
   const share = chart.scale === "share" || chart.scale === "stack";
   const log = chart.scale === "log";
@@ -77,8 +77,8 @@ function scalesOf(chart, width) {
   return { x, y, x0, x1, y0, y1, log, form: share ? percent : tidy };
 }
 
-function spread(low, high) {
-  return low === high ? [low - 1, high + 1] : [low, high];
+function spread(low, high, room) {
+  return low === high ? [low - 1, high + 1] : [low - room, high + room];
 }
 
 function padded(low, high) {

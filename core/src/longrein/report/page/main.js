@@ -7,7 +7,6 @@ class Page {
   constructor(index) {
     this.index = index;
     this.store = new Store(index.firsts);
-    this.vocabulary = null;
     this.state = new State(index.rollouts);
     this.order = { column: null, down: false };
     this.turn = -1;
@@ -15,7 +14,6 @@ class Page {
   }
 
   async start() {
-    this.vocabulary = await this.store.get(this.index.vocabulary);
     showFacts(this.index.overview);
     filterForm(byId("filters"), this.state, (name, value) => this.filter(name, value));
     this.selection = h("div", { class: "selection" });

@@ -1,6 +1,7 @@
 // Messages of a request, the reply, tool calls and diffs.
 
-const SHORT = 900;
+const SHORT = { user: 6000 };
+const SHORT_OTHERS = 900;
 
 /** One message. Long ones are folded, and so is what the agent only repeats of the policy. */
 function message(value, { folded = false } = {}) {
@@ -12,9 +13,14 @@ function message(value, { folded = false } = {}) {
   const length = JSON.stringify(value?.content ?? "").length;
   const about = value?.tool_call_id ? ` for ${value.tool_call_id}` : "";
   if (!parts.length) parts.push(h("p", { class: "note" }, "no text"));
-  if (length <= SHORT && !folded)
-    return h("div", { class: `message ${roleClass(role)}` }, h("div", { class: "role" }, inline(role + about)), parts);
-  const first = firstLine(value?.content || listed(value?.tool_calls).map((call) => call?.function?.name ?? "tool").join(", "));
+  const long = length > (SHORT[role] ?? SHORT_OTHERS);
+  if (!long && !folded) return h("div", { class: `message ${roleClass(role)}` }, h("div", { class: "role" }, inline(role + about)), parts);
+  const first = firstLine(
+    value?.content ||
+      listed(value?.tool_calls)
+        .map((call) => call?.function?.name ?? "tool")
+        .join(", "),
+  );
   return h(
     "details",
     { class: `message ${roleClass(role)}` },
@@ -22,7 +28,7 @@ function message(value, { folded = false } = {}) {
       "summary",
       { class: "role" },
       inline(role + about),
-      h("span", { class: "size" }, length > SHORT ? ` ${count(length)} characters: ` : " "),
+      h("span", { class: "size" }, long ? ` ${count(length)} characters: ` : " "),
       inline(first, "first"),
     ),
     parts,

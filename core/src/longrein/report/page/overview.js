@@ -16,9 +16,10 @@ function overviewSections(overview, lines) {
         ),
       ),
     );
-  if (overview.figures.length) parts.push(figures(overview), ...pairPlot(overview));
+  if (overview.figures.length) parts.push(figures(overview), ...transfer(overview));
   if (overview.sides.length) parts.push(sides(overview));
   if (lines.length) parts.push(labelBars(lines));
+  parts.push(...pairPlot(overview));
   const curves = overview.charts.map(curve);
   return [h("div", { class: "grid" }, parts, curves)];
 }
@@ -29,12 +30,13 @@ function nameOfFigures(figures) {
 
 function figures(overview) {
   const list = overview.figures;
-  const items = list.map((one, i) => ({
+  const agents = [...new Set(list.map((one) => one.agent))];
+  const items = list.map((one) => ({
     name: nameOfFigures(one),
     value: one.pass_rate,
     interval: one.interval,
     note: `of ${count(one.scored)}`,
-    series: i,
+    series: agents.indexOf(one.agent),
   }));
   const ks = [...new Set(list.flatMap((one) => one.pass_at.map((at) => at.k)))].filter((k) => k > 1).sort((a, b) => a - b);
   const kinds = [...new Set(list.flatMap((one) => Object.keys(one.actions)))];
@@ -97,12 +99,43 @@ function tokens(value) {
 }
 
 const CONCLUSIONS = {
-  higher: "higher",
-  lower: "lower",
   "not separated": "not separated by this data",
   "too few tasks": "too few tasks to judge",
   "no common task": "no task in common",
 };
+
+function conclusion(pair) {
+  if (pair.conclusion === "higher" || pair.conclusion === "lower")
+    return [inline(pair.conclusion === "higher" ? pair.second : pair.first), " passes more"];
+  return CONCLUSIONS[pair.conclusion] ?? pair.conclusion;
+}
+
+/** Pass rates of policies by agents: what was trained on is marked. */
+function transfer(overview) {
+  if (overview.policies.length < 2) return [];
+  const agents = [...new Set(overview.figures.map((one) => one.agent))];
+  const rows = overview.policies.map((policy) => {
+    const trained = policy.trained_with;
+    const cell = (agent) => {
+      const found = overview.figures.find((one) => one.policy === policy.name && one.agent === agent);
+      if (!found) return "–";
+      return [
+        h("b", null, percent(found.pass_rate)),
+        " ",
+        trained?.includes(agent) ? h("span", { class: "label train" }, "trained") : null,
+      ];
+    };
+    return [inline(policy.name), inline(trained ? trained.join(", ") || "none" : "not known"), ...agents.map(cell)];
+  });
+  const columns = [["policy"], ["trained through"], ...agents.map((agent) => [agent])];
+  return [
+    section(
+      "Transfer",
+      "Pass rate of each policy with each agent, also with agents that it was never trained through.",
+      table(columns, rows),
+    ),
+  ];
+}
 
 function pairPlot(overview) {
   const pairs = overview.pairs.filter((pair) => known(pair.difference));
@@ -127,13 +160,13 @@ function pairPlot(overview) {
     points(pair.difference),
     range(pair.interval, points),
     count(pair.tasks),
-    CONCLUSIONS[pair.conclusion] ?? pair.conclusion,
+    conclusion(pair),
   ]);
   const columns = [["second − first"], ["points", "n"], ["95 % interval", "n"], ["tasks", "n"], ["what the data says"]];
   return [
     h(
       "section",
-      { class: "card wide" },
+      { class: overview.pairs.length > 3 ? "card wide" : "card" },
       h("h2", null, "Differences"),
       h(
         "p",
@@ -197,7 +230,7 @@ function labelBars(lines) {
     for (const [name, n] of Object.entries(line.labels)) counts.labels[name] = (counts.labels[name] ?? 0) + n;
     counts.status[line.status] = (counts.status[line.status] ?? 0) + 1;
   }
-  const rows = [...agents].map(([agent, counts]) =>
+  const rows = [...agents].sort().map(([agent, counts]) =>
     h(
       "div",
       { class: "bars" },

@@ -1,6 +1,7 @@
 // What the filter selects: the filter itself, tasks by agents, and the list of rollouts.
 
-const PAGE = 200;
+const ROLLOUTS = 100;
+const TASKS = 50;
 
 /** Fill the filter form. */
 function filterForm(form, state, changed) {
@@ -64,7 +65,7 @@ function matrix(state) {
   return paged(
     names,
     (shown) => table([["task"], ...columns.map((column) => [column])], shown.map(row), { class: "matrix" }),
-    100,
+    TASKS,
     "tasks",
   );
 }
@@ -150,7 +151,7 @@ function list(state, order, sorted) {
           ),
         ),
       ),
-    PAGE,
+    ROLLOUTS,
     "rollouts",
   );
 }

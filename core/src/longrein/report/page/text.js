@@ -79,7 +79,7 @@ function button(text, click, attributes = {}) {
 
 /** A table. columns: [title, kind] where kind "n" aligns numbers; rows: arrays of nodes or texts. */
 function table(columns, rows, attributes = {}) {
-  const head = columns.map(([title, kind]) => h("th", { scope: "col", class: kind || null }, title));
+  const head = columns.map(([title, kind]) => h("th", { scope: "col", class: kind || null }, visible(title)));
   const cell = (value, at) =>
     h("td", { class: columns[at][1] || null }, value instanceof Node || Array.isArray(value) ? value : visible(value ?? "–"));
   const body = rows.map((row) => h("tr", null, row.map(cell)));

@@ -11,7 +11,7 @@ function level(logprob) {
 }
 
 /** Folded tokens of a turn; fetched and drawn when it is opened. */
-function tokenView(turn, store, vocabulary) {
+function tokenView(turn, { store, index }) {
   const what = `Tokens: ${count(turn.prompt_len)} in the prompt, ${count(turn.sampled)} sampled`;
   const details = h(
     "details",
@@ -27,7 +27,7 @@ function tokenView(turn, store, vocabulary) {
     if (!details.open || details.childElementCount > 1) return;
     const place = h("div", { class: "token-place" });
     details.append(place);
-    place.append(...(await drawTokens(turn, store, vocabulary)));
+    place.append(...(await drawTokens(turn, store, await store.get(index.vocabulary))));
   });
   return details;
 }
@@ -47,7 +47,11 @@ async function drawTokens(turn, store, vocabulary) {
         { class: "note" },
         "The tokenizer of this policy was not at hand when the page was made (longrein view --tokenizer DIR): tokens are shown by id.",
       );
-  return [words, tokenKey(trained, mask), h("div", { class: "token-text", dir: "ltr" }, context, own)].filter(Boolean);
+  return [
+    words,
+    tokenKey(trained, mask),
+    h("div", { class: vocabulary ? "token-text" : "token-text by-id", dir: "ltr" }, context, own),
+  ].filter(Boolean);
 }
 
 function tokenKey(trained, mask) {

@@ -69,7 +69,15 @@ function facts(line, detail) {
     .map(([name, value]) => `${name} ${value}`)
     .join(", ");
   const rows = [
-    ["verdict", [verdict(line.status), known(line.score) ? ` score ${decimals(line.score)} · ` : " ", inline(detail.verdict.reason)]],
+    [
+      "verdict",
+      [
+        verdict(line.status),
+        known(line.score) ? ` score ${decimals(line.score)}` : "",
+        detail.verdict.reason ? " · " : "",
+        inline(detail.verdict.reason),
+      ],
+    ],
     ["outcome", [h("strong", null, visible(detail.outcome.kind)), " ", inline(detail.outcome.reason ?? "")]],
     [
       "reward",
@@ -139,7 +147,8 @@ function timings(line, detail) {
   return section("Timings", `${seconds(model)} of ${seconds(line.wall_s)} in model calls.`, responsive(draw));
 }
 
-async function turnCard(turn, at, detail, { store, vocabulary }) {
+async function turnCard(turn, at, detail, context) {
+  const { store } = context;
   const [messages, reply, tools] = await Promise.all([
     store.all(turn.messages),
     store.get(turn.reply),
@@ -169,7 +178,7 @@ async function turnCard(turn, at, detail, { store, vocabulary }) {
     earlier,
     messages.map((one) => message(one, { folded: one?.role === "assistant" })),
     answer,
-    tokenView(turn, store, vocabulary),
+    tokenView(turn, context),
     request(turn, tools),
   );
 }
@@ -191,7 +200,8 @@ function earlierMessages(turn, detail, store) {
     h("summary", { class: "role" }, `${count(turn.kept)} messages as in call ${turn.base}`),
   );
   place.addEventListener("toggle", async () => {
-    if (place.childElementCount === 1) place.append(...(await store.all(messagesOf(turn.base, detail).slice(0, turn.kept))).map((one) => message(one)));
+    if (place.childElementCount === 1)
+      place.append(...(await store.all(messagesOf(turn.base, detail).slice(0, turn.kept))).map((one) => message(one)));
   });
   return place;
 }
