@@ -85,6 +85,7 @@ def test_without_the_tasks_or_the_archive_the_rest_is_shown(run_folder: Path) ->
     shown = [page.detail(number)["files"] for number in range(12)]
     assert shown.count(None) == 1
     assert not any(files["start_known"] for files in shown if files)
+    assert {change["change"] for files in shown if files for change in page.values[files["list"]]} == {"final"}
 
 
 def test_a_comparison_keeps_its_order_and_its_notes(run_folder: Path) -> None:

@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from longrein.report.text import LIMIT, cut
 
@@ -15,8 +15,8 @@ MAX_FILES = 200
 MAX_LINES = 2_000
 """A file with more lines is shown as it ended and not compared: comparing takes time with the square of its length."""
 
-Change = Literal["added", "changed", "same", "missing"]
-ORDER: tuple[Change, ...] = ("changed", "added", "missing", "same")
+Change = Literal["added", "changed", "same", "missing", "final"]
+ORDER: tuple[Change, ...] = ("changed", "added", "final", "missing", "same")
 
 
 @frozen
@@ -25,22 +25,25 @@ class FileChange:
 
     path: str
     change: Change
-    """`missing`: the session began with it, and it is not among the files that were kept."""
+    """`missing`: the session began with it, and it is not among the files that were kept; `final`: what it began with is not known."""
     form: Literal["diff", "text", "none"]
     """How `body` is to be read."""
     body: str = ""
     note: str = ""
 
 
-def changes(before: Mapping[str, str], after: Mapping[str, bytes], *, where: str) -> tuple[list[FileChange], int]:
+def changes(before: Mapping[str, str] | None, after: Mapping[str, bytes], *, where: str) -> tuple[list[FileChange], int]:
     """Return what became of each file, changed ones first, and how many files are left out.
 
     Args:
-        before: path to text at the start of the session.
+        before: path to text at the start of the session; None when that is not known.
         after: path to content at its end.
         where: the archive that has the whole files, for people.
     """
-    found = [_change(path, before.get(path), after.get(path), where) for path in sorted({*before, *after})]
+    start = before or {}
+    found = [_change(path, start.get(path), after.get(path), where) for path in sorted({*start, *after})]
+    if before is None:
+        found = [evolve(change, change="final") for change in found]
     found.sort(key=lambda change: ORDER.index(change.change))
     return found[:MAX_FILES], max(0, len(found) - MAX_FILES)
 

@@ -161,14 +161,14 @@ class Traces:
     def _files(self, evidence: Evidence) -> dict[str, Any] | None:
         if evidence.workspace is None:
             return None
-        before = evidence.task.files if evidence.task else {}
+        before = evidence.task.files if evidence.task else None
         found, left_out = changes(before, evidence.workspace, where=evidence.archive)
         return {
             "start_known": evidence.task is not None,
             "archive": evidence.archive,
             "left_out": left_out,
             "list": self._store.put([as_json(change) for change in found]),
-            "changed": sum(change.change in ("changed", "added") for change in found),
+            "changed": sum(change.change not in ("same", "missing") for change in found),
         }
 
     def _keep(self, value: Any) -> int:

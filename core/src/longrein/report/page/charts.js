@@ -20,7 +20,7 @@ function responsive(draw) {
 function ticks(low, high, n) {
   const rough = (high - low) / Math.max(1, n) || 1;
   const power = 10 ** Math.floor(Math.log10(rough));
-  const step = power * ([1, 2, 5, 10].find((m) => m * power >= rough) ?? 10);
+  const step = power * ([1, 2, 5, 10].find((m) => m * power >= 0.8 * rough) ?? 10);
   const first = Math.ceil(low / step - 1e-9);
   const last = Math.floor(high / step + 1e-9);
   return Array.from({ length: Math.max(0, last - first + 1) }, (_, i) => (first + i) * step);

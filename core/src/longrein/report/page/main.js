@@ -160,7 +160,7 @@ async function start() {
   helpDialog(byId("help"));
   byId("theme").addEventListener("click", nextTheme);
   byId("help-button").addEventListener("click", () => byId("help").showModal());
-  if (typeof DecompressionStream === "undefined") throw new Error("this browser is too old for this page; use one from 2023 or later");
+  if (typeof DecompressionStream === "undefined") throw new Error("this browser is too old for this page; use one from mid 2024 or later");
   const page = new Page(await unpack(document.querySelector("script.index")));
   await page.start();
   listenToKeys({

@@ -102,7 +102,12 @@ function fileChange(change) {
   return h(
     "details",
     { class: "file", open: rows.length <= 120 },
-    h("summary", { class: "file-head" }, about, h("span", { class: "size" }, ` ${count(rows.length)} lines`)),
+    h(
+      "summary",
+      { class: "file-head" },
+      about,
+      h("span", { class: "size" }, ` ${count(rows.length)} ${rows.length === 1 ? "line" : "lines"}`),
+    ),
     h("pre", { class: "text diff" }, rows),
   );
 }

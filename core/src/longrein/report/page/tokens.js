@@ -20,7 +20,7 @@ function tokenView(turn, { store, index }) {
       "summary",
       null,
       what,
-      known(turn.mean_logprob) ? h("span", { class: "size" }, ` mean log p ${decimals(turn.mean_logprob, 3)}`) : null,
+      known(turn.mean_logprob) ? h("span", { class: "size" }, ` · mean log p ${decimals(turn.mean_logprob, 3)}`) : null,
     ),
   );
   details.addEventListener("toggle", async () => {
