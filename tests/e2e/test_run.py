@@ -19,9 +19,9 @@ from tests.e2e.conftest import MakeConfig
 from longrein import api
 from longrein.capture.preflight import check_endpoint
 from longrein.errors import CaptureError, RunStopped
-from longrein.model import Rollout
+from longrein.model import PublicTask, Rollout
 from longrein.plugins import PluginHost
-from longrein.rollout.record import config_toml, read_rollouts
+from longrein.rollout.record import config_toml, read_rollouts, read_tasks
 from longrein.testing.scripted import Reply, ScriptedServer
 from longrein.testing.solver import solver
 
@@ -40,6 +40,12 @@ def run_program(config: MakeConfig, host: PluginHost, script: object, code: str,
             return next(read_rollouts(loaded.run.out))
 
 
+def _changed(rollout: Rollout, given: PublicTask) -> set[str]:
+    """Return the files that a session made or changed, against what the run folder says it began with."""
+    start = {path: text.encode() for path, text in given.files.items()}
+    return {path for path, content in rollout.session.workspace.items() if content != start.get(path)}
+
+
 def test_both_real_agents_nop_and_oracle_in_one_run(toy_config: MakeConfig, toy_host: PluginHost) -> None:
     with ScriptedServer(solver(lambda _: PROGRAM)) as server:
         config = toy_config({"opencode": {}, "aider": {}, "nop": {}, "oracle": {}}, server.endpoint.url, "limits.sessions=2")
@@ -54,6 +60,10 @@ def test_both_real_agents_nop_and_oracle_in_one_run(toy_config: MakeConfig, toy_
     assert [turn.label.label for turn in by_agent["aider"].trajectory] == ["train"]
     assert by_agent["aider"].session.workspace["solution.py"].decode() == PROGRAM
     assert sorted(r.id for r in read_rollouts(result.folder)) == sorted(r.id for r in result.rollouts)
+    given = read_tasks(result.folder)
+    assert {(r.taskset, r.task_id, r.task_digest) for r in result.rollouts} == set(given)
+    changed = {agent: _changed(r, given[r.taskset, r.task_id, r.task_digest]) for agent, r in by_agent.items()}
+    assert (changed["nop"], changed["oracle"]) == (set(), {"solution.py"})
     summary = json.loads((result.folder / "summary.json").read_text())
     assert summary["agents"]["oracle"]["run"]["pass_rate"] == 1.0
     assert summary["agents"]["nop"]["run"]["pass_rate"] == 0.0
