@@ -121,7 +121,7 @@ def read_rollouts(folder: Path, *, workspaces: bool = False) -> Iterator[Rollout
     for values in read_lines(path):
         rollout = rollout_from_json(values)
         if workspaces:
-            rollout = evolve(rollout, session=evolve(rollout.session, workspace=read_workspace(folder, rollout.id)))
+            rollout = evolve(rollout, session=evolve(rollout.session, workspace=read_workspace(path.parent, rollout.id)))
         yield rollout
 
 
