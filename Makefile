@@ -10,7 +10,10 @@ DISTRIBUTIONS := -e 'core[train,dev]' $(AGENTS:%=-e adapters/%) -e verifiers/dee
 help:  ## show the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
 
-set-up: $(READY)  ## make .venv and install the agents (again after a change, or when a former set-up broke off)
+set-up: $(READY)  ## make .venv and install opencode and Aider (again after a change, or when a former set-up broke off)
+	.venv/bin/longrein agents install opencode aider
+
+agents: $(READY)  ## install the programs of all agents
 	.venv/bin/longrein agents install $(AGENTS)
 
 $(READY): constraints.txt $(wildcard */pyproject.toml */*/pyproject.toml)
@@ -23,13 +26,13 @@ $(READY): constraints.txt $(wildcard */pyproject.toml */*/pyproject.toml)
 quickstart: set-up  ## train one small policy through opencode and Aider, on this machine, in about half an hour
 	.venv/bin/longrein train examples/quickstart.toml
 
-test: set-up  ## run the tests
+test: agents  ## run the tests
 	.venv/bin/python -m pytest -m "not more" -n $(JOBS) --dist loadfile
 
-test-more: set-up  ## run the longer tests
+test-more: agents  ## run the longer tests
 	.venv/bin/python -m pytest -m more --timeout 1800
 
-mutants: set-up  ## break the code in known ways; the tests must notice each
+mutants: agents  ## break the code in known ways; the tests must notice each
 	.venv/bin/python tests/mutants.py
 
 learn: set-up  ## three seeds and a control with permuted rewards (hours); figures for docs/results.md
@@ -41,4 +44,4 @@ docs: $(READY)  ## write the pages that are made from the code
 lint: $(READY)  ## check style and types
 	.venv/bin/ruff check . && .venv/bin/ruff format --check . && .venv/bin/mypy
 
-.PHONY: help set-up quickstart test test-more mutants learn docs lint
+.PHONY: help set-up agents quickstart test test-more mutants learn docs lint
