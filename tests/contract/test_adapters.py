@@ -10,7 +10,7 @@ import pytest
 from longrein.function import FunctionAgent
 from longrein.testing import AdapterContract
 from longrein_aider.contract import AiderContract
-from longrein_claude_code.adapter import ClaudeCode
+from longrein_claude_code.contract import ClaudeCodeContract
 from longrein_codex.adapter import Codex
 from longrein_mini_swe_agent.contract import MiniSweAgentContract
 from longrein_opencode.adapter import Opencode
@@ -31,8 +31,8 @@ class TestCodex(AdapterContract):
     adapter = Codex
 
 
-class TestClaudeCode(AdapterContract):
-    adapter = ClaudeCode
+class TestClaudeCode(ClaudeCodeContract):
+    pass
 
 
 class TestQwenCode(AdapterContract):

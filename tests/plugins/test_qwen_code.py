@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from attrs import evolve
 
 from longrein.agent import Session
 from longrein.testing.scripted import Reply
@@ -33,11 +32,9 @@ def test_the_settings_decide_every_permission(plan_session: Session) -> None:
     assert "key-1" not in str(plan.argv) + str(plan.files)
 
 
-def test_the_window_and_the_turn_cap(plan_session: Session) -> None:
+def test_the_window_is_the_policys_or_the_options(plan_session: Session) -> None:
     assert settings(plan_session)["model"]["generationConfig"]["contextWindowSize"] == 30_000
     assert settings(plan_session, context=9_000)["model"]["generationConfig"]["contextWindowSize"] == 9_000
-    assert settings(plan_session)["model"]["maxSessionTurns"] == -1
-    assert settings(evolve(plan_session, max_turns=7))["model"]["maxSessionTurns"] == 7
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from attrs import field, frozen, validators
 
@@ -12,8 +12,8 @@ from longrein.model import Action, ActionKind, SessionResult, Trajectory, Turn, 
 from longrein.reading import aside, tool_actions
 from longrein.toolchain.spec import ToolchainSpec
 
-KINDS: Mapping[str, ActionKind] = {
-    "Bash": "run",
+KINDS: Mapping[str, ActionKind | Literal["shell"]] = {
+    "Bash": "shell",
     "Edit": "edit",
     "MultiEdit": "edit",
     "NotebookEdit": "edit",
@@ -68,17 +68,17 @@ class ClaudeCode(AgentAdapter):
     """Anthropic's terminal coding agent Claude Code, headless."""
 
     name: ClassVar[str] = "claude-code"
-    capabilities: ClassVar[Capabilities] = Capabilities(dialect="messages", history="rewrites", tools=True, honours_turn_cap=True)
+    capabilities: ClassVar[Capabilities] = Capabilities(dialect="messages", history="rewrites", tools=True)
     toolchain: ClassVar[ToolchainSpec | None] = ToolchainSpec("npm", "@anthropic-ai/claude-code", "2.1.197", "claude")
+    contract: ClassVar[str | None] = "longrein_claude_code.contract:ClaudeCodeContract"
     Options: ClassVar[type] = ClaudeCodeOptions
 
     def launch(self, session: Session) -> LaunchPlan:
         """Return how to start Claude Code for one prompt, with nothing read from settings or the workspace."""
         program = str(session.toolchain.program) if session.toolchain else "claude"
-        cap = ["--max-turns", str(session.max_turns)] if session.max_turns else []
         context = str(self.options.context or session.max_model_len or 200_000)
         return LaunchPlan(
-            argv=[program, *FLAGS, f"--tools={self.options.tools}", *cap, "--", session.task.prompt],
+            argv=[program, *FLAGS, f"--tools={self.options.tools}", "--", session.task.prompt],
             env={
                 **ENV,
                 "ANTHROPIC_BASE_URL": session.base_url,

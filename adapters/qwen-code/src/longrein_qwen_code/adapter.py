@@ -60,7 +60,7 @@ class QwenCode(AgentAdapter):
     """The terminal coding agent Qwen Code, headless."""
 
     name: ClassVar[str] = "qwen-code"
-    capabilities: ClassVar[Capabilities] = Capabilities(dialect="chat", history="rewrites", tools=True, honours_turn_cap=True)
+    capabilities: ClassVar[Capabilities] = Capabilities(dialect="chat", history="rewrites", tools=True)
     toolchain: ClassVar[ToolchainSpec | None] = ToolchainSpec("npm", "@qwen-code/qwen-code", "0.15.10", "qwen")
     Options: ClassVar[type] = QwenCodeOptions
 
@@ -88,7 +88,6 @@ class QwenCode(AgentAdapter):
             "tools": {"shell": {"enableInteractiveShell": False}},
             "disableAllHooks": True,
             "model": {
-                "maxSessionTurns": session.max_turns or -1,
                 "generationConfig": {"maxRetries": 2, "contextWindowSize": self.options.context or session.max_model_len or 128_000},
             },
         }
