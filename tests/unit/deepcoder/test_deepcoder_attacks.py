@@ -130,7 +130,7 @@ HONEST = "\nimport sys\nn = int(sys.stdin.readline())\nprint(n * 2)\n"
         "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)",
         "import os, signal\nsignal.signal(15, signal.SIG_IGN)\nos.kill(0, 15)\nos.killpg(os.getpgrp(), 15)",
         "import os\nfor pid in range(1, 50):\n    try: os.setpgid(0, pid)\n    except OSError: pass",
-        "import os\nfor _ in range(20):\n    if os.fork() == 0:\n        while True: pass",
+        "import os\nfor _ in range(4):\n    if os.fork() == 0:\n        while True: pass",
         "import os, threading\nthreading.Thread(target=lambda: os.fork() or os._exit(7), daemon=True).start()",
         "import fcntl, os\nfcntl.fcntl(1, fcntl.F_SETFL, os.O_APPEND)\nfcntl.flock(2, fcntl.LOCK_EX)",
         "import random, sys; random.seed = lambda *_: None; sys.modules['random'] = None; sys.path[:] = []",

@@ -77,7 +77,7 @@ class Viewer:
         return page
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # no longer: while Playwright runs, asyncio counts a loop as running in this thread
 def chromium() -> Iterator[Browser]:
     """A headless Chromium."""
     if CHROMIUM is None:

@@ -97,12 +97,13 @@ class Training:
 
     def start(self, *arguments):
         """Start the trainer with its own temporary folder."""
-        return psutil.Popen(
-            [sys.executable, "-m", "longrein", "train", *arguments],
-            env={**os.environ, "TMPDIR": str(self.short)},
-            stdout=subprocess.DEVNULL,
-            stderr=(self.folder / "stderr").open("ab"),
-        )
+        with (self.folder / "stderr").open("ab") as stderr:
+            return psutil.Popen(
+                [sys.executable, "-m", "longrein", "train", *arguments],
+                env={**os.environ, "TMPDIR": str(self.short)},
+                stdout=subprocess.DEVNULL,
+                stderr=stderr,
+            )
 
     def tree(self, trainer):
         """Return kind to the processes of it that run now."""

@@ -45,6 +45,8 @@ class RolloutView:
     def started(self, spec: SessionSpec) -> None:
         """Note that a session begins."""
         self._running[spec.id] = time.monotonic()
+        if self._live.is_started:  # a short session would end before it was ever shown
+            self._live.refresh()
 
     def finished(self, rollout: Rollout, total: int) -> None:
         """Note a finished rollout; one that could not be scored gets its line in any case."""
