@@ -113,7 +113,9 @@ def test_tokens_show_mask_and_log_probability(tmp_path: Path, viewer: Viewer) ->
 
     page = viewer.open(write_report(write_run(tmp_path, {"aider": TINY}, tasks=1, samples=1, change=change)), "#rollout=0")
     page.keyboard.press("t")
-    sure, unsure = page.locator("#turn-0 .token-text .token.untrained").all()
+    untrained = page.locator("#turn-0 .token-text .token.untrained")
+    expect(untrained).to_have_count(2)
+    sure, unsure = untrained.all()
     assert "lp0" in (sure.get_attribute("class") or "")
     assert "lp6" in (unsure.get_attribute("class") or "")
     assert sure.get_attribute("title") == "id 7, sampled 0, log p -0.0100, p 0.990, not trained"

@@ -255,10 +255,11 @@ def test_a_killed_trainer_leaves_no_process_and_no_folder(tmp_path, model):
         assert process.stderr is not None
         next(line for line in process.stderr if line.startswith("step 1/"))
         children = psutil.Process(process.pid).children(recursive=True)
+        roles = [child for child in children if child.name() != "cat"]  # with which the janitor waits
         weights = Path(ControlClient(next(short.glob("lr-*/control.sock"))).status()["weights"])
         assert weights.is_dir()
         process.kill()
-    assert len(children) == 3, "engine, server, and the janitor of the folder with their sockets"
+    assert len(roles) == 3, "engine, server, and the janitor of the folder with their sockets"
     assert psutil.wait_procs(children, timeout=60)[1] == []
     assert not weights.exists()
     assert not list(short.iterdir())

@@ -75,12 +75,16 @@ async def serving(app: Any, listeners: Sequence[socket.socket], *, max_connectio
         return protocol
 
     loop = asyncio.get_running_loop()
-    servers = [await loop.create_server(connected, sock=listener) for listener in listeners]
+    servers = []
     try:
+        for listener in listeners:
+            servers.append(await loop.create_server(connected, sock=listener))
         yield
     finally:
         for server in servers:
             server.close()
+        for listener in listeners:  # one whose server was cancelled as it was made
+            listener.close()
         for connection in list(state.connections):
             connection.transport.abort()
         tasks = list(state.tasks)
