@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -30,10 +28,8 @@ SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}}
 
 @asynccontextmanager
 async def serving(reply: Reply) -> AsyncIterator[tuple[httpx.AsyncClient, CaptureSession]]:
-    with tempfile.TemporaryDirectory(prefix="lr-") as folder, ScriptedServer(lambda _: reply) as policy:
-        async with CaptureServer(
-            policy.endpoint, sampling=SamplingConfig(), training=True, socket=Path(folder) / "c.sock", open_port=True, max_reply_tokens=900
-        ) as server:
+    with ScriptedServer(lambda _: reply) as policy:
+        async with CaptureServer(policy.endpoint, sampling=SamplingConfig(), training=True, open_port=True, max_reply_tokens=900) as server:
             session = server.open_session(max_calls=5, max_tokens=10_000, seed=0)
             async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{server.port}", headers={"x-api-key": session.key}) as agent:
                 yield agent, session
