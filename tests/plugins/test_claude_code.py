@@ -26,7 +26,7 @@ def test_the_plan_asks_nobody_and_reads_nothing(plan_session: Session) -> None:
 
 def test_options(plan_session: Session) -> None:
     plan = ClaudeCode(ClaudeCodeOptions(tools="default", context=9_000)).launch(plan_session)
-    assert plan.env["CLAUDE_CODE_AUTO_COMPACT_WINDOW"] == "9000"
+    assert (plan.env["CLAUDE_CODE_AUTO_COMPACT_WINDOW"], plan.env["CLAUDE_CODE_MAX_OUTPUT_TOKENS"]) == ("9000", "2250")
     assert "--tools=default" in plan.argv
     assert ClaudeCode().launch(plan_session).env["CLAUDE_CODE_AUTO_COMPACT_WINDOW"] == "30000"
 
@@ -42,6 +42,19 @@ def test_options(plan_session: Session) -> None:
 )
 def test_side_calls_are_known_by_their_system_prompt(system: str, label: str | None, label_of: Callable[..., str | None]) -> None:
     assert label_of(ClaudeCode(), ("system", system), ("user", "x")) == label
+
+
+def test_a_compaction_is_aux_and_a_call_of_a_tool_never_is(label_of: Callable[..., str | None]) -> None:
+    history = [
+        ("system", "You are a Claude agent"),
+        ("user", "x"),
+        ("assistant", "y"),
+        ("user", "CRITICAL: Respond with TEXT ONLY. Do NOT"),
+    ]
+    assert label_of(ClaudeCode(), *history) == "aux"
+    acted = {"role": "assistant", "tool_calls": [{"function": {"name": "Bash", "arguments": "{}"}}]}
+    assert label_of(ClaudeCode(), *history[:3], proposed="aux", reply=acted) == "train"
+    assert label_of(ClaudeCode(), *history[:3], proposed="aux") is None
 
 
 def script(request: dict[str, Any]) -> Reply:

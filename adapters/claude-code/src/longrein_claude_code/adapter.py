@@ -76,7 +76,7 @@ class ClaudeCode(AgentAdapter):
     def launch(self, session: Session) -> LaunchPlan:
         """Return how to start Claude Code for one prompt, with nothing read from settings or the workspace."""
         program = str(session.toolchain.program) if session.toolchain else "claude"
-        context = str(self.options.context or session.max_model_len or 200_000)
+        context = self.options.context or session.max_model_len or 200_000
         return LaunchPlan(
             argv=[program, *FLAGS, f"--tools={self.options.tools}", "--", session.task.prompt],
             env={
@@ -85,14 +85,18 @@ class ClaudeCode(AgentAdapter):
                 "ANTHROPIC_API_KEY": session.api_key,
                 "ANTHROPIC_MODEL": session.model,
                 "ANTHROPIC_SMALL_FAST_MODEL": session.model,
-                "CLAUDE_CODE_MAX_CONTEXT_TOKENS": context,
-                "CLAUDE_CODE_AUTO_COMPACT_WINDOW": context,
+                "CLAUDE_CODE_MAX_CONTEXT_TOKENS": str(context),
+                "CLAUDE_CODE_AUTO_COMPACT_WINDOW": str(context),
+                "CLAUDE_CODE_MAX_OUTPUT_TOKENS": str(min(32_000, context // 4)),
             },
         )
 
     def classify(self, turn: Turn, trajectory: Trajectory) -> TurnLabel | None:
-        """Return aux for the calls Claude Code makes for itself: they are known by what they ask."""
-        return aside(turn, trajectory, system=ASIDES, request=REQUESTS)
+        """Return aux for the calls Claude Code makes for itself, known by what they ask; none of those calls a tool."""
+        found = aside(turn, trajectory, system=ASIDES, request=REQUESTS)
+        if found is None and turn.label.label == "aux" and turn.call.reply.get("tool_calls"):
+            return TurnLabel("train", "agent conversation; it called a tool before the history was rewritten")
+        return found
 
     def actions(self, result: SessionResult) -> Sequence[Action]:
         """Return the tool calls of the replies, in order."""

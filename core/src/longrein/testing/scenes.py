@@ -32,7 +32,7 @@ def scenes(contract: AdapterContract) -> Mapping[str, Sequence[Scene]]:
     hung = {"idle_s": 4 * contract.patience_s, "timeout_s": 6 * contract.patience_s}
     own = _Say(contract)
     played = [
-        Scene("idle", [own.run("sleep 600")], limits=idle, check=HANGS),
+        Scene("idle", [own.run("tail -f /dev/null")], limits=idle, check=HANGS),
         Scene("timeout", [lambda _: Reply("late", hold=contract.never)], limits={"timeout_s": contract.patience_s}),
         Scene("question", [own.question("Shall I go on? [y/N]"), contract.finish], limits=hung),
         Scene("calls", [own.more], limits={"max_calls": MAX_CALLS, **hung}, check=FAILS),
