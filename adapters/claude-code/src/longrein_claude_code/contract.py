@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Mapping
 from typing import ClassVar
 
@@ -11,20 +12,14 @@ from longrein.testing.moves import Asked
 from longrein.testing.scripted import Reply
 from longrein_claude_code.adapter import ClaudeCode
 
-ESCAPE, MARK = "\\u", "@ESCAPE@"
-
 
 class ClaudeCodeContract(AdapterContract):
-    """Claude Code makes a character of `\\uXXXX` in a tool's arguments, so the shell puts such a backslash into the file."""
+    """Claude Code makes a character of `\\uXXXX` in a tool's arguments, so a text with one goes as base64."""
 
     adapter: ClassVar[type[AgentAdapter]] = ClaudeCode
 
     def write(self, asked: Asked, files: Mapping[str, str]) -> Reply | None:
-        """Return calls of Write, or shell commands where a text holds an escape."""
-        if not any(ESCAPE in text for text in files.values()):
+        """Return calls of Write, or a shell command for files whose text holds an escape."""
+        if not any("\\u" in text for text in files.values()):
             return super().write(asked, files)
-        steps = [
-            f"cat > {name} <<'END_OF_FILE'\n{text.replace(ESCAPE, MARK)}END_OF_FILE\nsed -i 's/{MARK}/\\\\u/g' {name}"
-            for name, text in files.items()
-        ]
-        return self.run(asked, "\n".join(steps))
+        return self.run(asked, "; ".join(f"echo {b64encode(text.encode()).decode()} | base64 -d > {name}" for name, text in files.items()))
