@@ -13,7 +13,6 @@ from longrein import api
 from longrein.agent import AgentAdapter, Session
 from longrein.config import from_mapping
 from longrein.model import ModelCall, PublicTask, Rollout, Row, Trajectory, Turn, TurnLabel
-from longrein.model.turn import Label
 from longrein.plugins import PluginHost
 from longrein.testing.scripted import Script, ScriptedServer
 from longrein.turns import build_rows
@@ -77,9 +76,9 @@ def play(tmp_path: Path) -> Callable[..., Played]:
 def label_of() -> Callable[..., str | None]:
     """Return what an adapter says of a call that was asked with (role, text) messages, or None."""
 
-    def label(adapter: AgentAdapter, *messages: tuple[str, str], proposed: Label = "train", **call: Any) -> str | None:
+    def label(adapter: AgentAdapter, *messages: tuple[str, str]) -> str | None:
         asked = tuple({"role": role, "content": text} for role, text in messages)
-        turn = Turn(ModelCall("c", 0, None, (), 0, (), (), messages=asked, **call), TurnLabel(proposed, "structure"), "structure")
+        turn = Turn(ModelCall("c", 0, None, (), 0, (), (), messages=asked), TurnLabel("train", "structure"), "structure")
         found = adapter.classify(turn, Trajectory((turn,)))
         return found.label if found else None
 

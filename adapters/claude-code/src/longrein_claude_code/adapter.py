@@ -75,10 +75,9 @@ class ClaudeCode(AgentAdapter):
 
     def launch(self, session: Session) -> LaunchPlan:
         """Return how to start Claude Code for one prompt, with nothing read from settings or the workspace."""
-        program = str(session.toolchain.program) if session.toolchain else "claude"
         context = self.options.context or session.max_model_len or 200_000
         return LaunchPlan(
-            argv=[program, *FLAGS, f"--tools={self.options.tools}", "--", session.task.prompt],
+            argv=[self.program(session), *FLAGS, f"--tools={self.options.tools}", "--", session.task.prompt],
             env={
                 **ENV,
                 "ANTHROPIC_BASE_URL": session.base_url,
@@ -92,11 +91,8 @@ class ClaudeCode(AgentAdapter):
         )
 
     def classify(self, turn: Turn, trajectory: Trajectory) -> TurnLabel | None:
-        """Return aux for the calls Claude Code makes for itself, known by what they ask; none of those calls a tool."""
-        found = aside(turn, trajectory, system=ASIDES, request=REQUESTS)
-        if found is None and turn.label.label == "aux" and turn.call.reply.get("tool_calls"):
-            return TurnLabel("train", "agent conversation; it called a tool before the history was rewritten")
-        return found
+        """Return aux for the calls Claude Code makes for itself: they are known by what they ask."""
+        return aside(turn, trajectory, system=ASIDES, request=REQUESTS)
 
     def actions(self, result: SessionResult) -> Sequence[Action]:
         """Return the tool calls of the replies, in order."""

@@ -28,12 +28,12 @@ class Handover:
 def find_handovers(links: Links, quotes: Quotes) -> list[Handover]:
     """Return the handovers of a session.
 
-    A summary heard what calls with some system prompt said or got from tools, nothing continues it below its own question,
-    and its reply stands in a history below that system prompt, ahead of anything that such a call said.
+    A summary calls no tool and heard what calls with some system prompt said or got from tools, nothing continues it below
+    its own question, and its reply stands in a history below that system prompt, ahead of anything that such a call said.
     """
     found = []
     for call in links.calls:
-        if links.children.get(call.id) or call.id in links.answered or call.id not in links.reply:
+        if links.children.get(call.id) or call.id in links.answered or call.id not in links.reply or call.reply.get("tool_calls"):
             continue
         heard = quotes.heard(call)
         for after in quotes.holders.get(call.id, ()) if heard else ():
