@@ -67,6 +67,7 @@ def test_a_sound_one_is_told_as_json_and_exit_0(tmp_path: Path) -> None:
         (("check", "adapter", "impur"), "unknown agent 'impur'; known: "),
         (("check", "sandbox", "bwarp"), "did you mean 'bwrap'?"),
         (("check", "adapter", "nop", "--set", "colour=1"), "unknown key in [agents.nop] 'colour'"),
+        (("check", "sandbox", "docker", "--set", "imgae=x"), "unknown key in [sandbox.options] 'imgae'"),
         (("new", "adapter", "My_Agent"), "'My_Agent' cannot name adapter and distribution"),
         (("new", "adapter", "mine", "--out", "."), "exists; name another folder with --out"),
     ],

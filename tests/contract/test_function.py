@@ -103,11 +103,17 @@ def test_what_cannot_be_found_again_is_refused() -> None:
         ),
         ({"target": f"{FILE}:plain", "packages": ["lr-absent"]}, ConfigError, r"packages: 'lr-absent' is not installed beside longrein"),
         ({"target": f"{FILE}:plain", "packages": ["longrein-deepcoder"]}, ConfigError, r"'longrein-deepcoder' holds tasks and answers"),
+        ({"target": f"{FILE}:plain", "packages": ["Longrein"]}, ConfigError, r"'longrein' holds tasks and answers"),
     ],
 )
 def test_a_target_is_checked_before_anything_runs(options: dict[str, Any], error: type[Exception], says: str) -> None:
     with pytest.raises(error, match=says):
         PluginHost.load().agent("function", options)
+
+
+def test_packages_may_need_each_other_and_be_the_client() -> None:
+    made: Any = PluginHost.load().agent("function", {"target": f"{FILE}:plain", "packages": ["cattrs", "attrs", "OpenAI"]})
+    assert {"openai", "cattrs", "attr"} <= {path.name for path in made._folders}
 
 
 def test_a_module_of_a_package_brings_its_requirements() -> None:

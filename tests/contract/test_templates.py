@@ -110,7 +110,7 @@ def test_the_tests_that_come_with_it_pass(python: Path, tmp_path: Path, kind: st
     assert " passed" in done.stdout
 
 
-@pytest.mark.parametrize("name", ["My-Agent", "my_agent", "1st", "a--b", "-x", "x-", "class", "", "a/b", "../x"])
+@pytest.mark.parametrize("name", ["My-Agent", "my_agent", "1st", "a--b", "-x", "x-", "class", "none", "", "a/b", "../x"])
 def test_a_name_that_cannot_be_is_refused(name: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"cannot name adapter and distribution; take small letters, digits and single dashes"):
         templates.create("adapter", name, tmp_path / "new")

@@ -88,6 +88,12 @@ class AgentAdapter(ABC):
     def __init__(self, options: Any = None) -> None:
         self.options = self.Options() if options is None else options
 
+    def program(self, session: Session) -> str:
+        """Return the path of the toolchain's program inside the sandbox; its bare name where there is no toolchain."""
+        if session.toolchain:
+            return str(session.toolchain.program)
+        return self.toolchain.program if self.toolchain else self.name
+
     @abstractmethod
     def launch(self, session: Session) -> LaunchPlan:
         """Return how to start the agent; pure: the same session gives the same plan, nothing is touched."""

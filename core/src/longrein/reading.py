@@ -67,11 +67,10 @@ def shell_kind(command: str) -> ActionKind:
 
 
 def _calls(result: SessionResult) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    for turn in result.trajectory:
-        for call in (turn.call.reply.get("tool_calls") or ()) if turn.call.delivered else ():
-            function = call["function"]
-            try:
-                arguments = json.loads(function.get("arguments") or "{}")
-            except ValueError:
-                arguments = {}
-            yield str(function.get("name")), arguments if isinstance(arguments, dict) else {}
+    delivered = (turn.call.reply for turn in result.trajectory if turn.call.delivered)
+    for name, text in (call for reply in delivered for call in msg.tool_calls(reply)):
+        try:
+            arguments = json.loads(text)
+        except ValueError:
+            arguments = {}
+        yield name, arguments if isinstance(arguments, dict) else {}

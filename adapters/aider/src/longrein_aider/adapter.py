@@ -11,6 +11,7 @@ from attrs import frozen
 
 from longrein.agent import AgentAdapter, Capabilities, LaunchPlan, Session
 from longrein.model import Action, SessionResult, Trajectory, Turn, TurnLabel
+from longrein.reading import aside
 from longrein.toolchain.spec import ToolchainSpec
 
 FLAGS = (
@@ -37,7 +38,7 @@ ASIDES = {
     "You are an expert software engineer that generates concise": "Aider's commit message",
     "*Briefly* summarize this partial conversation": "Aider's history summary",
 }
-"""How the system prompts of Aider's side calls begin."""
+"""How lines of the system prompts of Aider's side calls begin."""
 
 
 @frozen
@@ -97,8 +98,7 @@ class Aider(AgentAdapter):
 
     def classify(self, turn: Turn, trajectory: Trajectory) -> TurnLabel | None:
         """Return aux for commit messages and history summaries; they are known by their system prompt."""
-        system = next((str(message.get("content")) for message in trajectory.messages(turn.call.id) if message["role"] == "system"), "")
-        return next((TurnLabel("aux", reason) for start, reason in ASIDES.items() if system.startswith(start)), None)
+        return aside(turn, trajectory, system=ASIDES)
 
     def actions(self, result: SessionResult) -> Sequence[Action]:
         """Return the edits that Aider printed as applied, and a run after each batch of them when it was started with auto-test."""

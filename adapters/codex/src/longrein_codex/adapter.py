@@ -46,9 +46,8 @@ class Codex(AgentAdapter):
 
     def launch(self, session: Session) -> LaunchPlan:
         """Return how to start Codex with a config of its own; longrein's sandbox stands in for its own."""
-        program = str(session.toolchain.program) if session.toolchain else "codex"
         return LaunchPlan(
-            argv=[program, "exec", "--json", "--ephemeral", "--skip-git-repo-check", "--", session.task.prompt],
+            argv=[self.program(session), "exec", "--json", "--ephemeral", "--skip-git-repo-check", "--", session.task.prompt],
             env={"OPENAI_API_KEY": session.api_key},
             files={f"{session.home}/.codex/config.toml": tomli_w.dumps(self._config(session))},
         )

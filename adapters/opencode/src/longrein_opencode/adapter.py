@@ -57,10 +57,9 @@ class Opencode(AgentAdapter):
 
     def launch(self, session: Session) -> LaunchPlan:
         """Return how to start opencode with a config of its own."""
-        program = str(session.toolchain.program) if session.toolchain else "opencode"
         title = ["--title", "task"] if self.options.title else []
         return LaunchPlan(
-            argv=[program, "run", "--format", "json", *title, *_message(session.task.prompt)],
+            argv=[self.program(session), "run", "--format", "json", *title, *_message(session.task.prompt)],
             env={
                 "OPENCODE_DISABLE_AUTOUPDATE": "1",
                 "OPENCODE_DISABLE_MODELS_FETCH": "1",

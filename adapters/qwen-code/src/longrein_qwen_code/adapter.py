@@ -66,9 +66,8 @@ class QwenCode(AgentAdapter):
 
     def launch(self, session: Session) -> LaunchPlan:
         """Return how to start Qwen Code for one prompt with settings of its own."""
-        program = str(session.toolchain.program) if session.toolchain else "qwen"
         return LaunchPlan(
-            argv=[program, "--yolo", "--auth-type=openai", "--output-format=stream-json", f"--prompt={session.task.prompt}"],
+            argv=[self.program(session), "--yolo", "--auth-type=openai", "--output-format=stream-json", f"--prompt={session.task.prompt}"],
             env={
                 "OPENAI_BASE_URL": f"{session.base_url}/v1",
                 "OPENAI_API_KEY": session.api_key,

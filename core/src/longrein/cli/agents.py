@@ -6,8 +6,9 @@ from typing import Annotated
 
 import typer
 
+from longrein.cli.flags import Json
+
 app = typer.Typer(no_args_is_help=True, help="List agents and install their pinned programs.")
-Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
 
 
 @app.command("list")

@@ -9,6 +9,7 @@ import typer
 
 import longrein
 from longrein.cli import agents, comparison, grading, inspect, sdk, tasks, view
+from longrein.cli.flags import Json
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None, help=longrein.__doc__)
 app.add_typer(agents.app, name="agents")
@@ -24,7 +25,6 @@ app.command("check")(sdk.check)
 app.command("compare")(comparison.compare)
 app.command("view")(view.view)
 
-Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
 Sets = Annotated[list[str] | None, typer.Option("--set", help="Override a config key: a.b=value.")]
 
 

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from longrein.cli.flags import Json
+
 if TYPE_CHECKING:
     from longrein.comparison import AgentFigures, Comparison, PairedDifference
     from longrein.config import Config
@@ -30,7 +32,7 @@ def compare(
     out: Annotated[Path | None, typer.Option(help="Run folder.")] = None,
     resume: Annotated[Path | None, typer.Option(help="A run folder to go on with.")] = None,
     sets: Annotated[list[str] | None, typer.Option("--set", help="Override a config key: a.b=value.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Compare agents on the same tasks with the same model, or what training did to checkpoints."""
     from longrein import api

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from longrein.cli.flags import Json
+
 if TYPE_CHECKING:
     from longrein.config import Config
     from longrein.rollout.gold import GoldReport
     from longrein.rollout.regrade import RegradeReport
 
-Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
 EVERY_S = 2.0
 """Between two progress lines."""
 ORDER = ("failed", "unscorable", "no solution")

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
+from longrein.cli.flags import Json
 
 
 def plugins(as_json: Json = False) -> None:

@@ -9,6 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
+from longrein.cli.flags import Json
+
 
 class Made(StrEnum):
     """What `new` makes."""
@@ -44,7 +46,7 @@ def check(
     kind: Annotated[Checked, typer.Argument(help="What it is.")],
     name: Annotated[str, typer.Argument(help="Its registered name.")],
     sets: Annotated[list[str] | None, typer.Option("--set", help="Give an option of its config section: key=value.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Try an installed adapter, verifier or sandbox against its contract; exit 1 when a check fails."""
     from longrein.cli.output import say, show_json, show_table
@@ -59,8 +61,8 @@ def check(
     registered: Any = PluginHost.load().get("agent" if kind is Checked.adapter else kind.value, name)
     options = from_mapping({"taskset": "none", "agents": {name: {}}}, [f"agents.{name}.{item}" for item in sets or ()]).agents[name]
     contract = contract_of(kind.value, registered, options)
-    if kind is not Checked.sandbox:
-        structure(registered.Options, contract.options, where=f"[{'agents' if kind is Checked.adapter else 'verifiers'}.{name}]")
+    section = {Checked.adapter: f"agents.{name}", Checked.verifier: f"verifiers.{name}", Checked.sandbox: "sandbox.options"}[kind]
+    structure(registered.Options, contract.options, where=f"[{section}]")
     say(f"trying {kind.value} {name} ({len(contract.checks())} checks)")
     with quiet():
         results = list(contract.results())

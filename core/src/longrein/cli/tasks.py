@@ -10,8 +10,9 @@ from typing import Annotated, Any
 
 import typer
 
+from longrein.cli.flags import Json
+
 app = typer.Typer(no_args_is_help=True, help="Look at task sets.")
-Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
 SHOWN = 20
 """Ids of rejected rows in a table."""
 

@@ -109,7 +109,7 @@ def _find(text: str, config: Config, host: PluginHost, log: Log) -> Checkpoint:
 def _trained_with(trained: Config, host: PluginHost) -> tuple[str, ...]:
     """Return the agents of a run that call the model; one that is not installed here is taken to."""
     known = host.names("agent")
-    return tuple(n for n, o in trained.agents.items() if n not in known or host.agent(n, o).capabilities.calls_model)
+    return tuple(name for name in trained.agents if name not in known or host.agent_class(name).capabilities.calls_model)
 
 
 def _base(trained: Config) -> str:

@@ -31,24 +31,29 @@ def folders_of(names: Iterable[str], *, given: Sequence[str]) -> list[Path]:
         ConfigError: one of `given` is not installed, or is longrein's own.
     """
     found: dict[Path, None] = {}
+    asked = {_normal(name) for name in given}
     seen: set[str] = set()
     waiting = list(names)
     while waiting:
-        name = re.sub(r"[-_.]+", "-", waiting.pop(0)).lower()
+        name = _normal(waiting.pop(0))
+        if OWN.match(name) and name in asked:
+            raise ConfigError(f"packages: {name!r} holds tasks and answers and cannot be seen by an agent")
         if name in seen or OWN.match(name):
-            if name in given:
-                raise ConfigError(f"packages: {name!r} holds tasks and answers and cannot be seen by an agent")
             continue
         seen.add(name)
         try:
             installed = distribution(name)
         except PackageNotFoundError:
-            if name in given:
+            if name in asked:
                 raise ConfigError(f"packages: {name!r} is not installed beside longrein") from None
             continue
         found |= dict.fromkeys(_paths(installed))
         waiting += _required(installed)
     return list(found)
+
+
+def _normal(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def _required(installed: Distribution) -> Iterator[str]:

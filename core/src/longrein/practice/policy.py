@@ -18,6 +18,7 @@ from longrein.practice.exercises import exercises
 from longrein.practice.tasks import public_task
 from longrein.toolchain import cache_root
 from longrein.toolchain.lock import locked
+from longrein.toolchain.store import chosen
 
 if TYPE_CHECKING:
     from longrein.plugins import PluginHost
@@ -74,7 +75,7 @@ def _key(agents: Mapping[str, Mapping[str, Any]], host: PluginHost, seed: int) -
     adapters = {name: host.agent(name, options) for name, options in sorted(agents.items())}
     tasks = [[public_task(exercise).prompt, *map(exercise.candidate, exercise.candidates)] for exercise in exercises()]
     parts = {
-        "agents": {name: [asdict(a.options), asdict(a.toolchain) if a.toolchain else None] for name, a in adapters.items()},
+        "agents": {name: [asdict(a.options), asdict(chosen(name, a.toolchain)) if a.toolchain else None] for name, a in adapters.items()},
         "launches": [info.name for info in host.plugins if info.active and "longrein_launch_agent" in info.hooks],
         "tasks": tasks,
         "schedules": [asdict(STATEMENTS), asdict(SESSIONS)],

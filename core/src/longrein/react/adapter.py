@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar
@@ -11,6 +10,7 @@ from attrs import field, frozen, validators
 
 from longrein.agent import AgentAdapter, Capabilities, LaunchPlan, Session
 from longrein.model import Action, ActionKind, SessionResult
+from longrein.reading import tool_actions
 
 LOOP = Path(__file__).with_name("loop.py")
 KINDS: Mapping[str, ActionKind] = {"bash": "run", "write": "edit", "read": "read"}
@@ -52,16 +52,4 @@ class React(AgentAdapter):
 
     def actions(self, result: SessionResult) -> Sequence[Action]:
         """Return the tool calls of the replies, in order."""
-        from longrein.turns.messages import tool_calls
-
-        replies = (turn.call.reply for turn in result.trajectory if turn.call.delivered)
-        return [Action(KINDS.get(name, "other"), name, _about(arguments)) for reply in replies for name, arguments in tool_calls(reply)]
-
-
-def _about(arguments: str) -> str:
-    """Return the command or the file of a call; untrusted, so it may be anything."""
-    try:
-        given = json.loads(arguments)
-    except ValueError:
-        return ""
-    return str(given.get("command") or given.get("filePath") or "")[:200] if isinstance(given, dict) else ""
+        return tool_actions(result, KINDS)

@@ -23,7 +23,7 @@ Log = Callable[[str], None]
 
 def policy_agents(config: Config, host: PluginHost) -> dict[str, dict[str, object]]:
     """Return the agents of a config that call the model, with their options."""
-    return {n: dict(o) for n, o in config.agents.items() if host.agent(n, o).capabilities.calls_model}
+    return {n: dict(o) for n, o in config.agents.items() if host.agent_class(n).capabilities.calls_model}
 
 
 def resolve_model(config: Config, host: PluginHost, *, log: Log) -> Path:

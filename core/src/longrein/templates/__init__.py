@@ -28,12 +28,12 @@ def create(kind: Kind, name: str, out: Path) -> list[Path]:
     Raises:
         ConfigError: the name cannot be a distribution and a module, or the folder exists.
     """
-    package = f"longrein_{name.replace('-', '_')}"
-    if not re.fullmatch(r"[a-z](-?[a-z0-9])*", name) or keyword.iskeyword(name):
+    package, cls = f"longrein_{name.replace('-', '_')}", name.title().replace("-", "")
+    if not re.fullmatch(r"[a-z](-?[a-z0-9])*", name) or any(map(keyword.iskeyword, (name, cls))):
         raise ConfigError(f"{name!r} cannot name {kind} and distribution; take small letters, digits and single dashes, such as 'my-agent'")
     if out.exists():
         raise ConfigError(f"{out} exists; name another folder with --out")
-    words = {"name": name, "package": package, "cls": name.title().replace("-", ""), "sdk": str(SDK_VERSION)}
+    words = {"name": name, "package": package, "cls": cls, "sdk": str(SDK_VERSION)}
     made = []
     for inside, text in _read(files(__name__) / kind):
         path = out / Template(inside.removesuffix(SUFFIX)).substitute(words)

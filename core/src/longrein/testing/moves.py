@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import PurePosixPath
 from typing import Any
 
 from attrs import frozen
 
 from longrein.testing.scripted import Reply
+from longrein.turns import messages as msg
 
 COMMAND = ("command", "cmd", "script", "code")
 PATH = ("file_path", "filePath", "absolute_path", "path", "filename", "file")
@@ -36,11 +37,11 @@ class Asked:
     @property
     def text(self) -> str:
         """All text of the messages."""
-        return "\n".join(_text(message) for message in self.body["messages"])
+        return "\n".join(block for message in self.body["messages"] for block in msg.blocks(message))
 
     def said(self, role: str) -> str:
         """Return all text of the messages of a role."""
-        return "\n".join(_text(message) for message in self.body["messages"] if message["role"] == role)
+        return "\n".join(block for message in self.body["messages"] if message["role"] == role for block in msg.blocks(message))
 
 
 def write(asked: Asked, files: Mapping[str, str]) -> Reply | None:
@@ -104,9 +105,3 @@ def _value(schema: Mapping[str, Any]) -> Any:
     if kind == "array":
         return [_value(schema.get("items") or {}) for _ in range(max(1, schema.get("minItems") or 0))]
     return {"boolean": False, "integer": 1, "number": 1, "null": None}.get(str(kind), "go on")
-
-
-def _text(message: Mapping[str, Any]) -> str:
-    content = message.get("content") or ""
-    parts: Sequence[Any] = [content] if isinstance(content, str) else [part.get("text", "") for part in content]
-    return "\n".join(map(str, parts))

@@ -9,7 +9,7 @@ import socket
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from attrs import frozen
 
@@ -158,7 +158,7 @@ class SandboxContract(Contract):
         if (reason := self.sandbox.unavailable()) is not None:
             not_applicable(reason)
         shell = Shell(script, dict(files or {}), dict(home or {}), env)
-        results = asyncio.run(_run(self.sandbox, shell, timeout_s, at_once))
+        results = asyncio.run(_run(self.sandbox, self.options, shell, timeout_s, at_once))
         for result in results:
             require(result.outcome.kind != "sandbox_error", f"the session could not be made: {result.outcome.reason}")
         return results
@@ -174,7 +174,7 @@ class Shell:
     env: Mapping[str, str] | None
 
 
-async def _run(sandbox: type[Sandbox], shell: Shell, timeout_s: float, at_once: int) -> Sequence[SessionResult]:
+async def _run(sandbox: type[Sandbox], options: Mapping[str, Any], shell: Shell, timeout_s: float, at_once: int) -> Sequence[SessionResult]:
     class Program(AgentAdapter):
         name = "rehearsal"
         capabilities = Capabilities(dialect="none", tools=False, calls_model=False)
@@ -185,9 +185,8 @@ async def _run(sandbox: type[Sandbox], shell: Shell, timeout_s: float, at_once: 
             return LaunchPlan(["sh", "-c", script], env=dict(shell.env or {}), files=files)
 
     limits = {"timeout_s": timeout_s, "idle_s": 2 * timeout_s, "sessions": at_once}
-    config = from_mapping(
-        {"taskset": "rehearsal", "agents": {"rehearsal": {}}, "limits": limits, "sandbox": {"backend": sandbox.name, "limits": LIMITS}}
-    )
+    backend = {"backend": sandbox.name, "limits": LIMITS, "options": options}
+    config = from_mapping({"taskset": "rehearsal", "agents": {"rehearsal": {}}, "limits": limits, "sandbox": backend})
     host = PluginHost.load().with_classes({("agent", "rehearsal"): Program, ("sandbox", sandbox.name): sandbox, **wanting({"t": {}})})
     async with Engine(config, host, endpoint=None) as engine:
         task = Task("t", "t", PublicTask("", dict(shell.files)), TaskRef("rehearsal", "t"), "rehearsal")

@@ -56,7 +56,6 @@ class Shown:
     scene: Scene
     nonce: str
     rollout: Rollout
-    plan: LaunchPlan | None
     prompt: str
     own: Sequence[Asked]
     """The agent's own calls that the policy answered, side calls left out."""
@@ -91,7 +90,6 @@ class Player:
     scene: Scene
     nonce: str = field(factory=lambda: f"rehearsal-{secrets.token_hex(6)}")
     session: Session | None = None
-    plan: LaunchPlan | None = None
     own: list[Asked] = field(factory=list)
     place: int = 0
     unable: bool = False
@@ -161,7 +159,6 @@ async def _play(
             scene=player.scene,
             nonce=player.nonce,
             rollout=rollout,
-            plan=player.plan,
             prompt=player.prompt,
             own=player.own,
             n_requests=len(server.requests),
@@ -214,7 +211,7 @@ def _watched(adapter: type[AgentAdapter], players: Sequence[Player]) -> type[Age
     def launch(self: AgentAdapter, session: Session) -> LaunchPlan:
         plan = adapter.launch(self, session)
         player = next(player for player in players if player.nonce in session.task.prompt)
-        player.session, player.plan = session, plan
+        player.session = session
         watch = json.dumps({"report": f"{session.workdir}/{REPORT}", "proxy": player.scene.proxy})
         argv = [str(session.python), "-I", "-S", "-c", WATCH.read_text(encoding="utf-8"), watch, *plan.argv]
         return evolve(plan, argv=argv, env={**plan.env, MARK: player.nonce})

@@ -38,7 +38,7 @@ def main() -> None:
             os.write(2, ("cannot start " + argv[0] + ": " + str(error) + "\n").encode())
         os._exit(127)
     code, ports, left = follow(agent)
-    report = {"code": code, "ports": sorted(ports), "left": left, "called": called[:20]}
+    report = {"ports": sorted(ports), "left": left, "called": called[:20]}
     with open(plan["report"], "w", encoding="utf-8") as file:
         json.dump(report, file)
     os._exit(code)
