@@ -48,7 +48,7 @@ MUTANTS = (
     ),
     Mutant(
         "title calls are trained",
-        "adapters/opencode/src/longrein_opencode/adapter.py",
+        "core/src/longrein/reading.py",
         'TurnLabel("aux", reason)',
         'TurnLabel("train", reason)',
         ("tests/plugins/test_opencode.py",),

@@ -87,7 +87,7 @@ FAULTS = [
     ),
     (
         "no actions",
-        {"adapter": ("return [Action(KINDS", "return [] and [Action(KINDS")},
+        {"adapter": ("return tool_actions(result, KINDS)", "return []")},
         "actions",
         r"the agent wrote files, but its actions are \[\]",
     ),

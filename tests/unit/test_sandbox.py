@@ -17,6 +17,7 @@ from longrein.agent import LaunchPlan
 from longrein.config import Config, from_mapping
 from longrein.errors import SandboxError
 from longrein.sandbox import BubblewrapSandbox, ProcessResult, Sandbox, SandboxLimits, SupervisorSandbox, choose, runtime_folder
+from longrein.testing.processes import running_with, unique_s
 
 BACKENDS = [BubblewrapSandbox, SupervisorSandbox]
 needs_bwrap = pytest.mark.skipif(BubblewrapSandbox.unavailable() is not None, reason=f"{BubblewrapSandbox.unavailable()}")
@@ -279,3 +280,20 @@ def test_a_process_that_was_started_on_a_session_folder_goes_with_it_and_the_pol
     assert server.poll() is None
     server.kill()
     server.wait()
+
+
+@pytest.mark.parametrize("n_steps", range(40))
+async def test_a_start_that_is_cancelled_at_any_step_ends_and_leaves_nothing(n_steps: int, make: Callable[..., Sandbox]) -> None:
+    sandbox, mark = make(), unique_s()
+    sandbox.place(0)
+    plan = LaunchPlan(argv=["sleep", mark])
+    starting = asyncio.create_task(sandbox.start(0, plan, files={}, toolchain=None))
+    for _ in range(n_steps):
+        await asyncio.sleep(0)
+        if n_steps >= 20:  # lets the process get ahead
+            await asyncio.get_running_loop().run_in_executor(None, os.sched_yield)
+    starting.cancel()
+    async with asyncio.timeout(50):
+        with pytest.raises(asyncio.CancelledError):
+            await starting
+    assert not running_with(mark)

@@ -27,6 +27,7 @@ def check(tmp_path: Path) -> Check:
         files: dict[str, str] | None = None,
         hidden: dict[str, str] | None = None,
         timeout_s: float = 60,
+        memory_mb: int = 2048,
         **options: int,
     ) -> Verdict:
         task, workspace = tmp_path / "task", tmp_path / "workspace"
@@ -38,7 +39,7 @@ def check(tmp_path: Path) -> Check:
                 path.write_text(textwrap.dedent(text))
         workspace.mkdir(exist_ok=True)
         (task / "prompt.md").write_text("Write solution.py.\n")
-        (task / "task.toml").write_text(f"timeout_s = {timeout_s}\n")
+        (task / "task.toml").write_text(f"timeout_s = {timeout_s}\nmemory_mb = {memory_mb}\n")
         tasks = FolderTasks(FolderOptions(task))
         (only,) = tasks.tasks()
         assert only.verifier == "pytest"

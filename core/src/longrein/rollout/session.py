@@ -7,12 +7,11 @@ import hashlib
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext
-from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from attrs import asdict, evolve
 
-from longrein.agent import AgentAdapter, LaunchPlan, Session
+from longrein.agent import AgentAdapter, Session
 from longrein.capture.endpoint import PolicyEndpoint
 from longrein.config import Config
 from longrein.errors import SandboxError
@@ -27,16 +26,6 @@ if TYPE_CHECKING:
     from longrein.capture.server import CaptureServer
     from longrein.capture.session import CaptureSession
     from longrein.plugins import PluginHost
-
-
-def with_read_only(toolchain: InstalledToolchain | None, plan: LaunchPlan) -> InstalledToolchain | None:
-    """Return what the sandbox binds read-only: the toolchain, and what the plan names besides."""
-    if not plan.read_only:
-        return toolchain
-    if toolchain is None:
-        first, *more = plan.read_only
-        return InstalledToolchain("", "", first, PurePosixPath(first), tuple(more))
-    return evolve(toolchain, binds=(*toolchain.binds, *plan.read_only))
 
 
 class SessionRunner:
@@ -92,7 +81,7 @@ class SessionRunner:
             plan = self._host.launch(adapter, session, findings)
             record["start_state"] = start_state({**spec.task.files, **plan.files}, hide=capture.key)
             async with self._door(capture, slot):
-                running = await self._sandbox.start(slot, plan, files=spec.task.files, toolchain=with_read_only(session.toolchain, plan))
+                running = await self._sandbox.start(slot, plan, files=spec.task.files, toolchain=session.toolchain)
                 process = await self._watch(running, capture, started)
                 capture.close()
         except Exception as error:  # whatever escapes here is ours or a plugin's, never the policy's doing

@@ -98,6 +98,8 @@ class Sandbox(ABC):
     async def start(self, slot: int, plan: LaunchPlan, *, files: Mapping[str, str], toolchain: InstalledToolchain | None) -> RunningSession:
         """Start `plan` in a fresh place holding `files` (path below the workspace to text) and the plan's own files.
 
+        Besides the system, the session reads the toolchain's folders and `plan.read_only`, each at the path it has here.
+
         Raises:
             SandboxError: the place could not be made.
         """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import stat
@@ -58,7 +59,7 @@ class BubblewrapSandbox(Sandbox):
     def __init__(self, **arguments: Any) -> None:
         super().__init__(**arguments)
         self._groups = ControlGroups.find(self.runtime, self.limits)
-        self._in_force = {**self.protections(), **limited_by(grouped=self._groups is not None)}
+        self._in_force = _protections(grouped=self._groups is not None)
         self._etc = self.runtime / "etc"
 
     @classmethod
@@ -90,12 +91,7 @@ class BubblewrapSandbox(Sandbox):
     @classmethod
     def protections(cls) -> Mapping[str, str]:
         """Return what is in force here, and by which means."""
-        return {
-            "network": "namespace with loopback only",
-            **limited_by(grouped=ControlGroups.usable()),
-            "disk": "file systems in memory of fixed size" if _can_size() else WATCHED,
-            "system calls": syscalls.state(),
-        }
+        return _protections(grouped=ControlGroups.usable())
 
     def place(self, slot: int) -> Place:
         """Return the constant place."""
@@ -112,7 +108,6 @@ class BubblewrapSandbox(Sandbox):
             "argv": list(plan.argv),
             "workdir": str(WORK),
             "folders": list(self.writable),
-            "in_memory": True,
             "hand_over": [str(WORK), str(HOME)],
             "relay_port": PORT,
             "relay_socket": str(OWN / "policy"),
@@ -120,19 +115,19 @@ class BubblewrapSandbox(Sandbox):
         env = environment(plan, HOME, OWN / "bin", PurePosixPath("/tmp"))
         try:
             with filter_file() as filtered:
-                argv = [*(group.enter() if group else ()), *self._argv(slot, toolchain, filtered)]
+                argv = [*(group.enter() if group else ()), *self._argv(slot, read_only(plan, toolchain), filtered)]
                 keep = (filtered,) if filtered is not None else ()
                 tree = await start_tree(argv, init, env=env, limits=self.limits, fill=fill, pass_fds=keep)
         except BaseException:
             if group:
-                group.remove()
+                await asyncio.to_thread(group.remove)
             raise
         record = {"backend": self.name, "interpreter": str(interpreter()), "in_force": self._in_force}
         workspace = Path(f"/proc/self/fd/{tree.folders[0]}")
         return running(tree, workspace=workspace, record=record, clean_up=group.remove if group else lambda: None)
 
-    def _argv(self, slot: int, toolchain: InstalledToolchain | None, filtered: int | None) -> list[str]:
-        binds = {self.capture_socket(slot): OWN / "policy", INIT: OWN / "init.py", **_toolchain(toolchain)}
+    def _argv(self, slot: int, shown: Mapping[Path, PurePosixPath], filtered: int | None) -> list[str]:
+        binds = {self.capture_socket(slot): OWN / "policy", INIT: OWN / "init.py", **shown}
         return [
             shutil.which("bwrap") or "bwrap",
             *system(self._etc),
@@ -142,6 +137,15 @@ class BubblewrapSandbox(Sandbox):
             *_filter(filtered),
             *(str(interpreter()), "-I", "-S", str(OWN / "init.py")),
         ]
+
+
+def _protections(*, grouped: bool) -> Mapping[str, str]:
+    return {
+        "network": "namespace with loopback only",
+        **limited_by(grouped=grouped),
+        "disk": "file systems in memory of fixed size" if _can_size() else WATCHED,
+        "system calls": syscalls.state(),
+    }
 
 
 def interpreter() -> Path:
@@ -270,9 +274,10 @@ def _filter(descriptor: int | None) -> list[str]:
     return [] if descriptor is None else ["--seccomp", str(descriptor)]
 
 
-def _toolchain(toolchain: InstalledToolchain | None) -> dict[Path, PurePosixPath]:
-    folders = (toolchain.folder, *toolchain.binds) if toolchain else ()
-    return {folder: PurePosixPath(folder) for folder in folders if not folder.is_relative_to("/usr")}
+def read_only(plan: LaunchPlan, toolchain: InstalledToolchain | None) -> dict[Path, PurePosixPath]:
+    """Return what of the host a session reads besides the system, and where it stands inside: every sandbox has /usr."""
+    paths = (*((toolchain.folder, *toolchain.binds) if toolchain else ()), *plan.read_only)
+    return {path: PurePosixPath(path) for path in paths if not path.is_relative_to("/usr")}
 
 
 def _why(complaint: str) -> str:

@@ -15,8 +15,6 @@ from longrein.sandbox.limits import WATCHED, SandboxLimits
 
 CONTROLLERS = {"memory", "pids"}
 PROC = Path("/proc/self")
-THREADS_EACH = 8
-"""As in `init.py`: the kernel counts threads where people count processes."""
 LINK = "cgroup"
 """Name, in a run's private folder, of the link to its group: the janitor removes the group too."""
 
@@ -81,7 +79,7 @@ class ControlGroups:
             SandboxError: the group could not be made.
         """
         group = self.folder / f"s{slot}"
-        memory, tasks = self.limits.memory_mb << 20, self.limits.max_processes * THREADS_EACH
+        memory, tasks = self.limits.memory_mb << 20, self.limits.max_threads
         try:
             group.mkdir()
             for name, value in (("memory.max", memory), ("memory.swap.max", 0), ("pids.max", tasks)):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
@@ -15,8 +17,7 @@ from attrs import frozen
 from longrein.agent import LaunchPlan
 from longrein.errors import SandboxError
 from longrein.sandbox.base import Place, RunningSession, Sandbox
-from longrein.sandbox.bwrap import HOME, OWN, PORT, SHARED_MB, WORK, environment, interpreter
-from longrein.sandbox.cgroup import THREADS_EACH
+from longrein.sandbox.bwrap import HOME, OWN, PORT, SHARED_MB, WORK, environment, interpreter, read_only
 from longrein.sandbox.folders import remove, write_files
 from longrein.sandbox.limits import WATCHED
 from longrein.sandbox.process import INIT, running, start_tree
@@ -82,15 +83,19 @@ class DockerSandbox(Sandbox):
             "relay_socket": str(OWN / "policy"),
         }
         inside = environment(plan, HOME, PurePosixPath(interpreter()).parent, PurePosixPath("/tmp"))
-        try:
-            for part in (work, home):
-                part.mkdir()
+
+        def fill() -> None:
+            work.mkdir()
+            home.mkdir()
             write_files({**files, **plan.files}, {WORK: work, HOME: home}, WORK)
+
+        try:
+            await asyncio.to_thread(fill)
             argv = self._argv(slot, folder, plan, inside, toolchain)
             # The engine's own settings are in its environment. The agent's values are too, since arguments can be seen by all.
             tree = await start_tree(argv, init, env={**os.environ, **plan.env}, limits=self.limits, ready_on_stderr=True)
         except BaseException:
-            remove(folder)
+            await asyncio.to_thread(remove, folder)
             raise
         record: dict[str, Any] = {"backend": self.name, "interpreter": str(interpreter()), "image": self.options.image}
         record["in_force"] = dict(self.protections())
@@ -103,17 +108,18 @@ class DockerSandbox(Sandbox):
         if program is None:
             raise SandboxError("docker is not installed")
         limits, megabytes = self.limits, 1 << 20
-        read_only: dict[Path, object] = {self.capture_socket(slot): OWN / "policy", INIT: OWN / "init.py"}
-        shown = (Path(os.path.realpath(interpreter().parents[1])), *((toolchain.folder, *toolchain.binds) if toolchain else ()))
-        read_only |= {path: path for path in shown if not path.is_relative_to("/usr")}
-        mounts = [f"type=bind,src={outer},dst={inner},readonly" for outer, inner in read_only.items()]
+        shown = {self.capture_socket(slot): OWN / "policy", INIT: OWN / "init.py", **read_only(plan, toolchain)}
+        base = Path(sys.base_prefix)
+        if not base.is_relative_to("/usr"):
+            shown[base] = PurePosixPath(base)
+        mounts = [f"type=bind,src={outer},dst={inner},readonly" for outer, inner in shown.items()]
         mounts += [f"type=bind,src={folder / 'work'},dst={WORK}", f"type=bind,src={folder / 'home'},dst={HOME}"]
         values = [name if name in plan.env else f"{name}={value}" for name, value in inside.items()]
         return [
             *(program, "run", "--rm", "--interactive", "--pull", "never", "--network", "none", "--read-only", "--cap-drop", "ALL"),
             *("--security-opt", "no-new-privileges", "--user", f"{os.getuid()}:{os.getgid()}", "--hostname", "longrein"),
             *("--memory", f"{limits.memory_mb}m", "--memory-swap", f"{limits.memory_mb}m"),
-            *("--pids-limit", str(limits.max_processes * THREADS_EACH), "--ulimit", f"fsize={limits.file_size_mb * megabytes}"),
+            *("--pids-limit", str(limits.max_threads), "--ulimit", f"fsize={limits.file_size_mb * megabytes}"),
             *("--tmpfs", f"/tmp:rw,exec,size={limits.disk_mb}m", "--shm-size", f"{min(SHARED_MB, limits.disk_mb)}m"),
             *(part for mount in mounts for part in ("--mount", mount)),
             *(part for value in values for part in ("--env", value)),

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 MIB = 1 << 20
 ENDED_BY_LIMIT = 250
 WATCH_S, LOOK_S = 0.25, 0.02
-THREADS_EACH = 8
-"""Threads that a tree may have for each process it may have."""
 DISK_EVERY = 8
 """Folders on disk are measured in every so many rounds, for each file is looked at."""
 PR_SET_DUMPABLE, PR_SET_SECCOMP, PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 4, 22, 36, 38
@@ -97,8 +95,12 @@ def start(plan: dict[str, Any]) -> int:
         finally:
             os._exit(127)
     os.close(failure)
-    os.write(plan["engine_fd"], (os.read(failed, 4096) or b"ready") + b"\n")
+    said = (os.read(failed, 4096) or b"ready") + b"\n"
     os.close(failed)
+    try:
+        os.write(plan["engine_fd"], said)
+    except OSError:
+        pass  # the engine has given this session up; its input has ended too, which `follow_engine` sees
     return agent
 
 
@@ -183,7 +185,7 @@ def tree_use(plan: dict[str, Any]) -> list[tuple[str, int, int]]:
     kib = sum(private_kib(pid) for pid in tree)
     return [
         ("processes", len(tree), plan["max_processes"]),
-        ("threads", sum(tree.values()), plan["max_processes"] * THREADS_EACH),
+        ("threads", sum(tree.values()), plan["max_threads"]),
         ("MiB of memory", kib // 1024, plan["memory_mb"]),
     ]
 
@@ -192,7 +194,7 @@ def disk_use(plan: dict[str, Any], turn: int) -> list[tuple[str, int, int]]:
     """Return what is in the session's folders: those in memory know it themselves, others are counted now and then."""
     if not plan["folders"]:
         return []
-    if plan["in_memory"]:
+    if plan["hand_over"]:
         found = [(s.f_frsize * (s.f_blocks - s.f_bfree), s.f_files - s.f_ffree) for s in map(os.statvfs, plan["folders"])]
     elif turn % DISK_EVERY == 0:
         found = [count(folder, plan["max_files"]) for folder in plan["folders"]]

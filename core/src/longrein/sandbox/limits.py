@@ -15,7 +15,7 @@ class SandboxLimits:
     memory_mb: int = 4096
     """Memory of all its processes."""
     max_processes: int = 256
-    """Its processes; eight times as many threads."""
+    """Its processes; see `max_threads`."""
     file_size_mb: int = 64
     """Largest file that it can write."""
     disk_mb: int = 1024
@@ -26,3 +26,8 @@ class SandboxLimits:
     """Total size kept of the workspace after the session."""
     output_kb: int = 256
     """Tail kept of each output stream."""
+
+    @property
+    def max_threads(self) -> int:
+        """Its processes and threads together: eight for each process."""
+        return 8 * self.max_processes

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import socket
@@ -21,15 +22,14 @@ from longrein.sandbox.limits import SandboxLimits
 INIT = Path(__file__).with_name("init.py")
 PLAN: Mapping[str, Any] = {
     "folders": (),
-    "in_memory": False,
     "hand_over": (),
     "relay_port": None,
     "relay_socket": None,
     "guard": False,
     "remove": None,
 }
-"""What `init.py` is told besides program and limits: folders to watch and whether they are in memory, folders to hand to the
-engine, the relay, whether to guard itself against signals, and a folder to remove when the engine dies."""
+"""What `init.py` is told besides program and limits: folders to watch, folders to hand to the engine (those to watch are then in
+memory), the relay, whether to guard itself against signals, and a folder to remove when the engine dies."""
 START_S = 60.0
 """How long the first process may take until the agent runs."""
 STOP_S = 5.0
@@ -73,6 +73,23 @@ class Tree:
                 del kept[:-limit]
         return bytes(kept[-limit:])
 
+    async def ended(self) -> tuple[bytes, bytes]:
+        """Wait for the end of every process, settle what ended it, and return the tails of both output streams."""
+        process = self.process
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdin is not None
+        stdout, stderr, code = await asyncio.gather(self.tail(process.stdout), self.tail(process.stderr), process.wait())
+        process.stdin.close()
+        if self.ended_by == "exit" and code < 0:  # the head's own end: a signal to what runs below it comes as 128 + n
+            self.ended_by = "killed"
+        return stdout, stderr
+
+    @property
+    def exit_code(self) -> int | None:
+        """The exit code, once it has ended by itself; else None."""
+        return self.process.returncode if self.ended_by == "exit" else None
+
     def close(self) -> None:
         """Give up the folders in memory, and with them their content."""
         for descriptor in self.folders:
@@ -111,30 +128,30 @@ async def start_tree(
     ours.setblocking(False)
     with ours:
         try:
-            plan = json.dumps({**PLAN, **init, **asdict(limits), "engine_fd": 2 if ready_on_stderr else theirs.fileno()})
-            process = await asyncio.create_subprocess_exec(
-                *argv,
-                plan,
-                env=env,
-                pass_fds=(theirs.fileno(), *pass_fds),
-                cwd="/",
-                start_new_session=True,
-                stdin=asyncio.subprocess.PIPE,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.PIPE,
-            )
+            engine_fd = 2 if ready_on_stderr else theirs.fileno()
+            plan = {**PLAN, **init, **asdict(limits), "max_threads": limits.max_threads, "engine_fd": engine_fd}
+            starting = asyncio.ensure_future(_spawn(*argv, json.dumps(plan), env=env, pass_fds=(theirs.fileno(), *pass_fds)))
+            # Shielded: asyncio's own call, when it is cancelled, may wait for ever for a child that has ended.
+            tree = Tree(await asyncio.shield(starting), limits)
         except OSError as error:
             raise SandboxError(f"cannot start {argv[0]}: {error}") from error
+        except asyncio.CancelledError:
+            ours.close()
+            with contextlib.suppress(OSError):
+                await _give_up(Tree(await starting, limits))
+            raise
         finally:
             theirs.close()
-        tree = Tree(process, limits)
         try:
-            assert process.stderr is not None
-            greeting = process.stderr.readline() if ready_on_stderr else _greet(tree, ours, fill)
-            said = await asyncio.wait_for(greeting, START_S)
-        except BaseException:
+            assert tree.process.stderr is not None
+            greeting = tree.process.stderr.readline() if ready_on_stderr else _greet(tree, ours, fill)
+            async with asyncio.timeout(START_S):  # not wait_for, which loses a cancellation that comes with the answer
+                said = await greeting
+        except BaseException as error:
             ours.close()  # the first process may be waiting for a word on it
             await _give_up(tree)
+            if isinstance(error, TimeoutError):
+                raise SandboxError(f"{argv[0]} did not start the session within {START_S:g} s") from error
             raise
     if said != b"ready\n":
         complaint = f"{said.decode(errors='replace')}{await _give_up(tree)}".strip()
@@ -142,14 +159,19 @@ async def start_tree(
     return tree
 
 
+async def _spawn(*argv: str, env: Mapping[str, str], pass_fds: Sequence[int]) -> asyncio.subprocess.Process:
+    pipe = asyncio.subprocess.PIPE
+    return await asyncio.create_subprocess_exec(
+        *argv, env=env, pass_fds=pass_fds, cwd="/", start_new_session=True, stdin=pipe, stdout=pipe, stderr=pipe
+    )
+
+
 async def _give_up(tree: Tree) -> str:
     """End a tree that did not come up, and return what it said on standard error."""
     tree.stop("start")
-    assert tree.process.stderr is not None
-    complaint = (await tree.process.stderr.read()).decode(errors="replace").strip()
-    await tree.process.wait()
+    _, complaint = await tree.ended()
     tree.close()
-    return complaint
+    return complaint.decode(errors="replace").strip()
 
 
 async def _greet(tree: Tree, channel: socket.socket, fill: Fill | None) -> bytes:
@@ -194,19 +216,11 @@ def running(tree: Tree, *, workspace: Path, record: Mapping[str, Any], clean_up:
 
 
 async def _follow(tree: Tree, workspace: Path, record: dict[str, Any], clean_up: Callable[[], None]) -> ProcessResult:
-    process = tree.process
-    assert process.stdout is not None
-    assert process.stderr is not None
     try:
-        stdout, stderr, _ = await asyncio.gather(tree.tail(process.stdout), tree.tail(process.stderr), process.wait())
+        stdout, stderr = await tree.ended()
         files, skipped = await asyncio.to_thread(collect, workspace, tree.limits.workspace_mb)
     finally:
-        if process.stdin is not None:
-            process.stdin.close()
         tree.close()
         await asyncio.to_thread(clean_up)
     record |= {"files_left_out": skipped}
-    if tree.ended_by == "exit" and (process.returncode or 0) < 0:  # the head's own end: an agent's signal comes as 128 + n
-        tree.ended_by = "killed"
-    code = process.returncode if tree.ended_by == "exit" else None
-    return ProcessResult(code, tree.ended_by, stdout, stderr, files, record)
+    return ProcessResult(tree.exit_code, tree.ended_by, stdout, stderr, files, record)

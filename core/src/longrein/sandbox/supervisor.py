@@ -38,7 +38,7 @@ class SupervisorSandbox(Sandbox):
         super().__init__(**arguments)
         self._held: dict[int, tuple[Path, int]] = {}
         self._groups = ControlGroups.find(self.runtime, self.limits)
-        self._in_force = {**self.protections(), **limited_by(grouped=self._groups is not None)}
+        self._in_force = _protections(grouped=self._groups is not None)
         sweep_slots()
 
     @classmethod
@@ -49,7 +49,7 @@ class SupervisorSandbox(Sandbox):
     @classmethod
     def protections(cls) -> Mapping[str, str]:
         """Return what is in force here, and by which means."""
-        return {"network": "not in force", **limited_by(grouped=ControlGroups.usable()), "disk": WATCHED, "system calls": syscalls.state()}
+        return _protections(grouped=ControlGroups.usable())
 
     def place(self, slot: int) -> Place:
         """Return the place of `slot`: the folder of that number, or the next one that no other engine holds."""
@@ -92,6 +92,10 @@ class SupervisorSandbox(Sandbox):
 
     def _release(self, slot: int) -> None:
         _give_back(*self._held.pop(slot))
+
+
+def _protections(*, grouped: bool) -> Mapping[str, str]:
+    return {"network": "not in force", **limited_by(grouped=grouped), "disk": WATCHED, "system calls": syscalls.state()}
 
 
 def sweep_slots() -> None:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import signal
 import threading
 from collections.abc import Callable
 
 from longrein.errors import ServeError
-from longrein.serve.process import ServerProcess
+from longrein.serve.process import ServerProcess, how_ended
 
 RESTARTS = 3
 """How often a run's server is started again. Requests wait meanwhile (see `EngineClient`)."""
@@ -37,7 +36,7 @@ class Keeper:
             code = self._server.wait()
             if code is None:
                 return
-            how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with status {code}"
+            how = how_ended(code)
             if n_before == RESTARTS:
                 self._over(f"the policy server {how}, after {RESTARTS} restarts")
                 return

@@ -7,6 +7,7 @@ import json
 import os
 import selectors
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -82,8 +83,6 @@ class ServerProcess:
         self._command, self._log, self.control = command, log, control
         self._lock, self._stopped = threading.Lock(), False
         ready = self._spawn(command)
-        self.weights = Path(control.status()["weights"])
-        """The only folder that the server loads weights from; it removes it when it ends."""
         self.endpoint = PolicyEndpoint(ready["url"], ready["model"], uds=Path(ready["socket"]), max_model_len=ready["max_model_len"])
 
     @classmethod
@@ -132,7 +131,8 @@ class ServerProcess:
             )
         try:
             ready = _ready(process, self._log)
-            self.control.status()
+            self.weights = Path(self.control.status()["weights"])
+            """The only folder that the server loads weights from; it removes it when it ends."""
         except BaseException:
             _end(process)
             raise
@@ -161,7 +161,7 @@ class ServerProcess:
         """
         _end(self._process)
         if not self.weights.is_dir():
-            raise ServeError(f"the policy server ended by itself; the end of {self._log}:\n{_tail(self._log)}")
+            raise ServeError(f"the policy server ended by itself; the end of {self._log}:\n{tail(self._log)}")
         self._spawn([*self._command, "--weights", str(self.weights)])
 
     def stop(self) -> None:
@@ -192,11 +192,17 @@ def _ready(process: subprocess.Popen[bytes], log: Path) -> dict[str, Any]:
                 ready: dict[str, Any] = json.loads(line)
                 return ready
             if not line:
-                raise ServeError(f"the policy server did not start (exit code {process.wait()}); the end of {log}:\n{_tail(log)}")
-    raise ServeError(f"the policy server was not ready within {START_TIMEOUT_S:g} s; the end of {log}:\n{_tail(log)}")
+                raise ServeError(f"the policy server did not start (exit code {process.wait()}); the end of {log}:\n{tail(log)}")
+    raise ServeError(f"the policy server was not ready within {START_TIMEOUT_S:g} s; the end of {log}:\n{tail(log)}")
 
 
-def _tail(log: Path, n_lines: int = 15) -> str:
+def how_ended(code: int) -> str:
+    """Return in words how a process with exit code `code` ended; negative codes are signals."""
+    return f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with status {code}"
+
+
+def tail(log: Path, n_lines: int = 15) -> str:
+    """Return the last lines of a log."""
     return "\n".join(log.read_text(errors="replace").splitlines()[-n_lines:])
 
 

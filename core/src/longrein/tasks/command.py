@@ -91,12 +91,12 @@ async def _run(command: str, root: Path, timeout_s: float, limits: SandboxLimits
         limits=limits,
     )
     output = await finish(tree, timeout_s)
-    exit_code = tree.process.returncode if tree.ended_by == "exit" else None
+    exit_code = tree.exit_code
     score, trouble = _score(root / "score")
     if exit_code in (COULD_NOT_GRADE, 126, 127):
         trouble = f"the command could not grade (exit code {exit_code}): {output[-300:].strip()}"
-    elif exit_code is not None and exit_code < 0:
-        trouble = f"the command was killed from outside (signal {-exit_code})"
+    elif tree.ended_by == "killed":
+        trouble = "the command was killed from outside"
     return CommandResult(exit_code, score, output, "bwrap" if isolated else "processes", trouble)
 
 
@@ -129,18 +129,13 @@ async def start_command(
 
 async def finish(tree: Tree, timeout_s: float) -> str:
     """Wait for the end of a tree, which comes after `timeout_s` at the latest, and return the tail of its output."""
-    assert tree.process.stdout is not None
-    assert tree.process.stderr is not None
-    streams = (tree.tail(tree.process.stdout), tree.tail(tree.process.stderr))
-    ended = asyncio.ensure_future(asyncio.gather(*streams, tree.process.wait()))
+    ended = asyncio.ensure_future(tree.ended())
     try:
         await asyncio.wait({ended}, timeout=timeout_s)
     finally:  # also when this grade is cancelled
         if not ended.done():
             tree.stop("timeout")
-        stdout, stderr, _ = await asyncio.shield(ended)
-        if tree.process.stdin is not None:
-            tree.process.stdin.close()
+        stdout, stderr = await asyncio.shield(ended)
     return (stdout + stderr).decode("utf-8", "replace")
 
 
@@ -163,8 +158,12 @@ def _score(path: Path) -> tuple[float | None, str]:
         return None, ""
     except OSError as error:
         return None, f"the command left a score that cannot be read: {error.strerror}"
-    with os.fdopen(descriptor, "rb") as file:
-        text = file.read(100).decode("utf-8", "replace").strip()
+    try:
+        text = os.read(descriptor, 100).decode("utf-8", "replace").strip()
+    except OSError as error:  # a folder, a pipe
+        return None, f"the command left a score that cannot be read: {error.strerror}"
+    finally:
+        os.close(descriptor)
     try:
         score = float(text)
     except ValueError:

@@ -25,6 +25,7 @@ from longrein.config import Config
 from longrein.errors import RunStopped
 from longrein.rollout.serialize import plain
 from longrein.rollout.summary import Cell
+from longrein.serve.process import how_ended, tail
 from longrein.training.buffer import RowBuffer
 from longrein.training.messages import Ended, EvalDone, GroupDone, Metrics, Note, Ready
 from longrein.training.state import TrainState
@@ -219,10 +220,8 @@ class RolloutWorker:
             error: Exception = kind(self._ended.reason)
             return error
         code = self._process.wait(timeout=5)
-        how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with status {code}"
         log = self._launch.run_folder / "engine.log"
-        last = "\n".join(log.read_text(errors="replace").splitlines()[-10:])
-        return RunStopped(f"the engine process {how}; the end of {log}:\n{last or '(empty)'}")
+        return RunStopped(f"the engine process {how_ended(code)}; the end of {log}:\n{tail(log) or '(empty)'}")
 
 
 def _set_values(value: Any) -> Any:

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
-from attrs import field, frozen, validators
+from attrs import evolve, field, frozen, validators
 
 from longrein.errors import SandboxError
 from longrein.model import CaseResult, Verdict
@@ -20,7 +20,7 @@ from longrein.sandbox.bwrap import interpreter, memory, system
 from longrein.sandbox.folders import remove
 from longrein.sandbox.limits import SandboxLimits
 from longrein.sandbox.process import INIT, Tree
-from longrein.tasks.command import bwrap, bwrap_works, finish, start_command
+from longrein.tasks.command import LIMITS, bwrap, bwrap_works, finish, start_command
 from longrein.verifier import Verifier
 from longrein_pytest.expected import expected_tests
 
@@ -33,13 +33,10 @@ positive: Any = validators.gt(0)
 
 @frozen
 class PytestOptions:
-    """Options of the verifier: limits of each of the two processes."""
+    """Options of the verifier: limits of each of the two processes, whose memory and time the task's own settings name."""
 
-    memory_mb: int = field(default=2048, validator=positive)
     max_processes: int = field(default=64, validator=positive)
     """Processes and threads."""
-    output_kb: int = field(default=16, validator=positive)
-    """Tail of pytest's output that is kept in the record."""
 
 
 class PytestVerifier(Verifier):
@@ -63,13 +60,15 @@ class PytestVerifier(Verifier):
         details: dict[str, Any] = {"isolation": "bwrap" if isolated else "processes"}
         try:
             await asyncio.to_thread(shutil.copytree, tests, root / "hidden")
-            limits = SandboxLimits(self.options.memory_mb, self.options.max_processes, output_kb=self.options.output_kb)
+            limits = evolve(LIMITS, memory_mb=hidden["memory_mb"], max_processes=self.options.max_processes)
             ended_by, output = await _run(root, workspace, hidden["timeout_s"], limits, isolated=isolated)
             report = read_report(root / "report.jsonl")
         except (OSError, shutil.Error, SandboxError) as error:
             return Verdict.unscorable(f"cannot run the hidden tests: {error}", **details)
         finally:
             await asyncio.to_thread(remove, root)
+        if ended_by == "killed":
+            return Verdict.unscorable("the hidden tests' process was killed from outside", **details)
         if not report or report[-1].get("finished") == 4:
             return Verdict.unscorable(f"pytest did not start: {output[-300:].strip()}", **details)
         return verdict(expected, report, "timeout" if ended_by == "timeout" else "runtime_error", details)
