@@ -152,6 +152,12 @@ def test_regrade_with_another_reward_and_other_limits(longrein: Cli, finished: P
     )
 
 
+def test_regrade_refuses_a_misspelt_option_of_a_verifier_and_writes_nothing(longrein: Cli, finished: Path) -> None:
+    before = sorted(path.name for path in finished.iterdir())
+    assert "did you mean 'cpu_s'?" in longrein("regrade", finished, "--set", "verifiers.deepcoder.cpu=9", code=2).err
+    assert sorted(path.name for path in finished.iterdir()) == before
+
+
 def test_what_cannot_be_graded_again_says_why_and_the_rest_goes_on(longrein: Cli, finished: Path, rows: Path) -> None:
     lines = rows.read_text().splitlines()
     rows.write_text("\n".join([lines[0], json.dumps(stdin_row("print(1)", 7)), *lines[3:]]) + "\n")  # 1 and 2 changed

@@ -75,14 +75,13 @@ def test_an_adapter_made_by_a_stranger(python: Path, tmp_path: Path) -> None:
     assert "failed" not in found.values()
     assert len(found) > 20
     with ScriptedServer(solver(lambda _: "print(1)\n")) as server:
-        agents = ("--agent", "my-agent", "--agent", "nop", "--agent", "oracle")
         policy = ("--policy-url", server.endpoint.url, "--policy", "scripted")
-        shown = json.loads(
-            longrein_in(python, "run", *agents, "--taskset", "practice", "--limit", "1", *policy, "--out", tmp_path / "run", "--json")
-        )
-    rates = {name: cell["run"]["pass_rate"] for name, cell in shown["agents"].items()}
-    assert (rates["oracle"], rates["nop"]) == (1.0, 0.0)
-    assert shown["agents"]["my-agent"]["outcomes"] == {"completed": 1}
+        tasks = ("--taskset", "practice", "--limit", "1", "--samples", "2")
+        compare = ("compare", "--agents", "my-agent,nop,oracle", *tasks, *policy, "--out", tmp_path / "run", "--json")
+        shown = json.loads(longrein_in(python, *compare))["comparison"]
+    figures = {agent["agent"]: agent for agent in shown["agents"]}
+    assert (figures["oracle"]["pass_rate"], figures["nop"]["pass_rate"]) == (1.0, 0.0)
+    assert figures["my-agent"]["outcomes"] == {"completed": 2}
     assert digest(CORE) == before
 
 

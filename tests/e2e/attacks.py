@@ -134,9 +134,12 @@ for host in ("127.0.0.1", "localhost", "::1", "0.0.0.0"):
         "ports",
         """
 mine = int(URL.rpartition(":")[2])
+def knock(port):
+    with socket.socket() as s:
+        s.connect(("127.0.0.1", port))
+        if s.getsockname() == s.getpeername(): raise OSError("got the port to connect from, and is talking to itself")
 for port in range(1, 65536):
-    if port != mine:
-        with socket.socket() as s: refused(port, lambda: s.connect(("127.0.0.1", port)))
+    if port != mine: refused(port, lambda: knock(port))
 """,
         quick=False,
     ),

@@ -165,11 +165,11 @@ def try_kill(folder, model, kind, draw):
     try:
         code, seen, killed = training.kill(kind, moment=draw.randrange(1, 12), delay_s=draw.random())
         said = (folder / "stderr").read_text()
-        assert killed or code == 0, said
+        assert killed, f"the run ended before there was a {kind} to kill: {said}"
         training.check(seen)
-        if killed and kind == "engine":
+        if kind == "engine":
             assert (code, "the engine process was killed by SIGKILL" in said) == (1, True), said
-        elif killed and kind == "policy server":  # in the middle of a weight sync it cannot go on, and says so
+        elif kind == "policy server":  # in the middle of a weight sync it cannot go on, and says so
             assert "the policy server was killed by SIGKILL; starting it again" in said
             assert code == 0 or "the policy server" in said.splitlines()[-1], said
         elif kind != "trainer":

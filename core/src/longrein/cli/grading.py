@@ -41,8 +41,6 @@ def gold(
     if file.exists():
         raise ConfigError(f"{file} exists; choose another --out, or remove it first")
     host = PluginHost.load()
-    for known, options in config.verifiers.items():
-        host.verifier(known, options).close()
     report, due = GoldReport(name), _ticker()
 
     def progress(so_far: GoldReport) -> None:

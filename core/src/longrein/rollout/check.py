@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from longrein import toolchain
 from longrein.config import Config
@@ -28,7 +29,20 @@ def check_names(config: Config, host: PluginHost) -> None:
         if adapter.toolchain:
             toolchain.find(name, adapter.toolchain)
     host.reward(config.reward.name, config.reward.options)
-    for name, options in config.verifiers.items():
-        host.verifier(name, options).close()
+    check_verifiers(config.verifiers, host)
     backend = host.sandbox("bwrap" if config.sandbox.backend == "auto" else config.sandbox.backend)
     structure(backend.Options, config.sandbox.options, where="sandbox.options")
+
+
+def check_verifiers(verifiers: Mapping[str, Mapping[str, Any]], host: PluginHost) -> None:
+    """Refuse a verifier or option that is not known, which would otherwise make every grade unscorable.
+
+    Args:
+        verifiers: verifier name to its options.
+        host: the loaded plugins.
+
+    Raises:
+        ConfigError, PluginError: an unknown verifier, or options that do not fit.
+    """
+    for name, options in verifiers.items():
+        host.verifier(name, options).close()

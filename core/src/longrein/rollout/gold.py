@@ -19,6 +19,7 @@ from longrein.config import TasksetConfig
 from longrein.errors import TaskError
 from longrein.model import Task, Verdict
 from longrein.plugins.guard import describe
+from longrein.rollout.check import check_verifiers
 from longrein.rollout.grading import Grader
 from longrein.rollout.ordered import ordered
 from longrein.rollout.tasks import open_taskset
@@ -95,8 +96,9 @@ def gold(
         progress: called after each result.
 
     Raises:
-        ConfigError, TaskError: the task set cannot be opened, or has no task.
+        ConfigError, TaskError: the task set cannot be opened, or has no task; an unknown verifier or option.
     """
+    check_verifiers(verifiers, host)
     report = report or GoldReport(config.name)
     taskset = open_taskset(config, host)
     try:

@@ -19,6 +19,7 @@ from attrs import define, evolve, field, frozen
 from longrein.config import Config, TasksetConfig
 from longrein.errors import ConfigError, LongreinError, RecordError
 from longrein.model import Finding, Outcome, Rollout, Task, Verdict
+from longrein.rollout.check import check_verifiers
 from longrein.rollout.grading import Grader
 from longrein.rollout.ordered import ordered
 from longrein.rollout.record import read_rollouts, read_workspace
@@ -100,6 +101,7 @@ def regrade(
     file = out or _free(folder)
     if file.exists():
         raise ConfigError(f"{file} exists; choose another --out")
+    check_verifiers(config.verifiers, host)
     tasks, total = _all_tasks(folder, config, host)
     report = RegradeReport(file, config.reward.name)
     partial = file.with_name(f".{file.name}.part")
