@@ -79,7 +79,7 @@ def test_an_adapter_made_by_a_stranger(python: Path, tmp_path: Path) -> None:
         tasks = ("--taskset", "practice", "--limit", "1", "--samples", "2")
         compare = ("compare", "--agents", "my-agent,nop,oracle", *tasks, *policy, "--out", tmp_path / "run", "--json")
         shown = json.loads(longrein_in(python, *compare))["comparison"]
-    figures = {agent["agent"]: agent for agent in shown["agents"]}
+    figures = {agent["agent"]: agent for agent in shown["figures"]}
     assert (figures["oracle"]["pass_rate"], figures["nop"]["pass_rate"]) == (1.0, 0.0)
     assert figures["my-agent"]["outcomes"] == {"completed": 2}
     assert digest(CORE) == before

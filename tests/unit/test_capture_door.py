@@ -4,28 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
 import pytest
-from tests.unit.test_capture_server import ASK, capturing, client, open_session
+from tests.unit.capturing import ASK, capturing, client, open_session, through
 
+from longrein.capture import gate
 from longrein.capture import server as server_module
 from longrein.capture import session as session_module
+from longrein.errors import CaptureError
 from longrein.testing.scripted import Reply
-
-
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(prefix="lr-") as name:
-        yield Path(name)
-
-
-def through(socket: Path, key: str) -> httpx.AsyncClient:
-    transport = httpx.AsyncHTTPTransport(uds=str(socket))
-    return httpx.AsyncClient(base_url="http://capture/v1", transport=transport, headers={"authorization": f"Bearer {key}"}, timeout=30)
 
 
 async def test_a_sessions_own_socket_answers_its_key_alone_and_counts_every_request(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,3 +59,53 @@ async def test_only_the_tools_that_are_allowed_may_be_offered() -> None:
     assert answer.status_code == 400
     assert answer.json()["error"]["message"].startswith("[sandbox] tools does not allow web; it allows bash, edit.")
     assert len(policy.requests) == 1
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "key", "status"),
+    [
+        ("GET", "/health", True, 404),
+        ("GET", "/docs", True, 404),
+        ("GET", "/openapi.json", True, 404),
+        ("GET", "/sessions", True, 404),
+        ("POST", "/sessions", True, 404),
+        ("GET", "/sessions/{key}/rollout", True, 404),
+        ("DELETE", "/sessions/{key}", True, 404),
+        ("POST", "/pause", True, 404),
+        ("POST", "/v1/load_weights", True, 404),
+        ("POST", "/v1/completions", True, 404),
+        ("POST", "/v1/chat/completions/../../sessions", True, 404),
+        ("GET", "/v1/models", False, 401),
+        ("POST", "/v1/chat/completions", False, 401),
+        ("GET", "/v1/models", True, 200),
+    ],
+)
+async def test_only_model_routes_with_a_live_key_answer(method: str, path: str, key: bool, status: int) -> None:
+    async with capturing(lambda _: Reply("ok")) as (server, policy):
+        session = open_session(server)
+        headers = {"authorization": f"Bearer {session.key}"} if key else {"authorization": "Bearer nobody"}
+        async with httpx.AsyncClient(headers=headers) as agent:
+            answer = await agent.request(method, f"http://127.0.0.1:{server.port}{path.format(key=session.key)}", json=ASK)
+        assert answer.status_code == status
+        assert not policy.requests
+        assert not session.calls
+
+
+async def test_too_large_and_too_many_requests_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gate, "MAX_BODY_BYTES", 1000)
+    monkeypatch.setattr(session_module, "_BURST", 5.0)
+    monkeypatch.setattr(session_module, "_RATE_PER_S", 0.001)
+    async with capturing(lambda _: Reply("ok")) as (server, policy):
+        session = open_session(server)
+        async with client(server, session.key) as agent:
+            assert (await agent.post("/chat/completions", json={"messages": "x" * 2000})).status_code == 413
+            assert session.n_open_bytes == 0
+            assert [(await agent.get("/models")).status_code for _ in range(6)] == [200] * 4 + [429] * 2
+        assert not policy.requests
+
+
+async def test_a_socket_path_that_is_too_long_says_so(folder: Path) -> None:
+    async with capturing(lambda _: Reply("ok")) as (server, _):
+        with pytest.raises(CaptureError, match="unix sockets allow 107"):
+            async with server.serve(open_session(server), folder / ("x" * 120)):
+                pass

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +19,6 @@ from longrein.testing.scripted import Fault, Reply, ScriptedServer
 from longrein.turns import build_rows, label_calls
 
 ASK = {"model": "any", "messages": [{"role": "user", "content": "hello"}]}
-
-
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(prefix="lr-") as name:
-        yield Path(name)
 
 
 @pytest.mark.parametrize(

@@ -3,77 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import logging
-import tempfile
-import threading
-from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 from attrs import evolve
+from tests.unit.capturing import ASK, capturing, client, open_session
 
-from longrein.capture import gate
 from longrein.capture import session as session_module
 from longrein.capture.server import CaptureServer
 from longrein.capture.session import CaptureSession
 from longrein.config import SamplingConfig
-from longrein.errors import CaptureError
-from longrein.model import PublicTask, Trajectory, Turn, TurnLabel
-from longrein.testing.scripted import Reply, Script, ScriptedServer, logprob
-from longrein.turns import build_rows, label_calls
-
-ASK = {"model": "any", "messages": [{"role": "user", "content": "hello"}]}
-
-
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(prefix="lr-") as name:
-        yield Path(name)
-
-
-@contextlib.asynccontextmanager
-async def capturing(
-    script: Script,
-    *,
-    training: bool = True,
-    max_reply_tokens: int = 500,
-    sampling: SamplingConfig | None = None,
-    tools: tuple[str, ...] | None = None,
-    **endpoint: Any,
-) -> AsyncIterator[tuple[CaptureServer, ScriptedServer]]:
-    with ScriptedServer(script) as policy:
-        async with CaptureServer(
-            evolve(policy.endpoint, **endpoint),
-            sampling=sampling or SamplingConfig(),
-            training=training,
-            open_port=True,
-            max_reply_tokens=max_reply_tokens,
-            tools=tools,
-        ) as server:
-            yield server, policy
-
-
-def open_session(server: CaptureServer, **limits: int) -> CaptureSession:
-    return server.open_session(**{"max_calls": 50, "max_tokens": 100_000, "seed": 1, **limits})
-
-
-def client(server: CaptureServer, key: str, **headers: str) -> httpx.AsyncClient:
-    return httpx.AsyncClient(
-        base_url=f"http://127.0.0.1:{server.port}/v1",
-        headers={"authorization": f"Bearer {key}", **headers},
-        timeout=30,
-    )
-
-
-def discarded(session: CaptureSession) -> bool:
-    """Return whether the session's only call is discarded and in no row."""
-    labelled = label_calls(session.calls, session.tools, task=PublicTask("hello"))
-    rows = build_rows(labelled, rollout_id="r", agent="a", token_budget=None).rows
-    return [turn.label.label for turn in labelled] == ["discarded"] and not rows
+from longrein.model import Trajectory, Turn, TurnLabel
+from longrein.testing.scripted import Reply, ScriptedServer, logprob
 
 
 def trajectory(session: CaptureSession) -> Trajectory:
@@ -216,36 +159,6 @@ async def test_an_endpoint_without_ids_is_asked_for_none_and_its_calls_are_no_pr
     assert [(call.parent_id, call.problem, call.prompt_len) for call in session.calls] == [(None, None, 0), ("c0", None, 0)]
 
 
-@pytest.mark.parametrize(
-    ("method", "path", "key", "status"),
-    [
-        ("GET", "/health", True, 404),
-        ("GET", "/docs", True, 404),
-        ("GET", "/openapi.json", True, 404),
-        ("GET", "/sessions", True, 404),
-        ("POST", "/sessions", True, 404),
-        ("GET", "/sessions/{key}/rollout", True, 404),
-        ("DELETE", "/sessions/{key}", True, 404),
-        ("POST", "/pause", True, 404),
-        ("POST", "/v1/load_weights", True, 404),
-        ("POST", "/v1/completions", True, 404),
-        ("POST", "/v1/chat/completions/../../sessions", True, 404),
-        ("GET", "/v1/models", False, 401),
-        ("POST", "/v1/chat/completions", False, 401),
-        ("GET", "/v1/models", True, 200),
-    ],
-)
-async def test_only_model_routes_with_a_live_key_answer(method: str, path: str, key: bool, status: int) -> None:
-    async with capturing(lambda _: Reply("ok")) as (server, policy):
-        session = open_session(server)
-        headers = {"authorization": f"Bearer {session.key}"} if key else {"authorization": "Bearer nobody"}
-        async with httpx.AsyncClient(headers=headers) as agent:
-            answer = await agent.request(method, f"http://127.0.0.1:{server.port}{path.format(key=session.key)}", json=ASK)
-        assert answer.status_code == status
-        assert not policy.requests
-        assert not session.calls
-
-
 async def test_a_closed_session_is_refused_and_leaves_the_others_alone() -> None:
     async with capturing(lambda request: Reply(request["messages"][0]["content"])) as (server, _):
         sessions = [open_session(server) for _ in range(8)]
@@ -265,82 +178,6 @@ async def test_a_closed_session_is_refused_and_leaves_the_others_alone() -> None
             assert (await agent.post("/chat/completions", json=ASK)).status_code == 401
         assert (await talk(1))[0] == "1-0"
         assert len(sessions[0].calls) == 4
-
-
-async def test_a_client_that_goes_away_cancels_the_engine() -> None:
-    hold = threading.Event()
-    async with capturing(lambda _: Reply("late", hold=hold)) as (server, policy):
-        session = open_session(server)
-        async with client(server, session.key) as agent:
-            waiting = asyncio.create_task(agent.post("/chat/completions", json=ASK))
-            await until(lambda: session.pending == 1 and policy.requests)
-            waiting.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await waiting
-        assert await asyncio.to_thread(policy.dropped.wait, 5)
-        await until(lambda: session.calls)
-        assert session.pending == 0
-        assert session.n_errors == 0
-        (call,) = session.calls
-        assert not call.delivered
-        assert call.error == "cancelled: the client had gone"
-        assert not call.sampled_ids
-        assert discarded(session)
-
-
-async def test_a_streaming_client_that_goes_away_cancels_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
-    from openenv.core.harness.capture import sse
-
-    monkeypatch.setattr(sse, "KEEPALIVE_INTERVAL_S", 0.05)
-    hold = threading.Event()
-    async with capturing(lambda _: Reply("late", hold=hold)) as (server, policy):
-        session = open_session(server)
-        async with client(server, session.key) as agent:
-            async with agent.stream("POST", "/chat/completions", json={**ASK, "stream": True}) as answer:
-                assert (await anext(answer.aiter_text())).startswith(": ")
-            assert await asyncio.to_thread(policy.dropped.wait, 5)
-        await until(lambda: session.calls)
-        assert not session.calls[0].delivered
-        assert session.pending == 0
-
-
-async def test_a_reply_that_its_client_did_not_take_is_not_delivered(folder: Path) -> None:
-    """The reply is recorded already, larger than what the socket holds, and the client closes without reading."""
-    async with capturing(lambda _: Reply("x" * 3_000_000), training=False, level="text", max_model_len=None, max_reply_tokens=10**7) as (
-        server,
-        _,
-    ):
-        session = open_session(server, max_tokens=10**8)
-        async with server.serve(session, folder / "c.sock"):
-            _, writer = await asyncio.open_unix_connection(str(folder / "c.sock"))
-            body = json.dumps({**ASK, "stream": True}).encode()
-            writer.write(
-                f"POST /v1/chat/completions HTTP/1.1\r\nhost: c\r\nauthorization: Bearer {session.key}\r\n"
-                f"content-length: {len(body)}\r\n\r\n".encode()
-                + body
-            )
-            await until(lambda: session.calls)
-            assert session.calls[0].delivered
-            writer.transport.abort()
-            await until(lambda: not session.calls[0].delivered)
-            await until(lambda: not session.exchanges)
-        assert session.calls[0].reply["content"]
-        assert discarded(session)
-
-
-async def test_closing_a_session_cancels_its_calls() -> None:
-    hold = threading.Event()
-    async with capturing(lambda _: Reply("late", hold=hold)) as (server, policy):
-        session = open_session(server)
-        async with client(server, session.key) as agent:
-            waiting = asyncio.create_task(agent.post("/chat/completions", json=ASK))
-            await until(lambda: session.pending == 1 and policy.requests)
-            session.close()
-            assert [(call.error, call.delivered) for call in session.calls] == [("cancelled: the session was closed", False)]
-            assert (await waiting).status_code == 503
-        assert await asyncio.to_thread(policy.dropped.wait, 5)
-        assert len(session.calls) == 1
-        assert session.pending == 0
 
 
 async def test_an_engine_that_fails_leaves_calls_with_the_error() -> None:
@@ -385,19 +222,6 @@ async def test_versions_come_from_the_reply_or_else_from_the_server() -> None:
     assert all("longrein" not in answer.json() for answer in answers)
 
 
-async def test_too_large_and_too_many_requests_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gate, "MAX_BODY_BYTES", 1000)
-    monkeypatch.setattr(session_module, "_BURST", 5.0)
-    monkeypatch.setattr(session_module, "_RATE_PER_S", 0.001)
-    async with capturing(lambda _: Reply("ok")) as (server, policy):
-        session = open_session(server)
-        async with client(server, session.key) as agent:
-            assert (await agent.post("/chat/completions", json={"messages": "x" * 2000})).status_code == 413
-            assert session.n_open_bytes == 0
-            assert [(await agent.get("/models")).status_code for _ in range(6)] == [200] * 4 + [429] * 2
-        assert not policy.requests
-
-
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b'{"messages": 3}', b'{"messages": [3], "tools": 7}', b'{"messages": [{"role": 1}]}'])
 async def test_nonsense_gets_an_error_and_harms_nobody(body: bytes) -> None:
     async with capturing(lambda _: Reply("ok")) as (server, _):
@@ -416,16 +240,3 @@ async def test_the_key_is_in_no_log_and_no_repr(caplog: pytest.LogCaptureFixture
         assert "upstream error" in caplog.text, "openenv's log was watched"
         for secret in (session.key, "upstream-secret"):
             assert secret not in caplog.text + repr(session) + repr(session.calls) + repr(evolve(policy.endpoint, api_key=secret))
-
-
-async def test_a_socket_path_that_is_too_long_says_so(folder: Path) -> None:
-    async with capturing(lambda _: Reply("ok")) as (server, _):
-        with pytest.raises(CaptureError, match="unix sockets allow 107"):
-            async with server.serve(open_session(server), folder / ("x" * 120)):
-                pass
-
-
-async def until(condition: Any) -> None:
-    async with asyncio.timeout(10):
-        while not condition():
-            await asyncio.sleep(0.01)
