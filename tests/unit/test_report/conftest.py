@@ -13,10 +13,11 @@ from typing import Any
 
 import pytest
 from attrs import define, field
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from longrein.testing.runs import TINY, write_run
 
+expect.set_options(timeout=30_000)
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 BLOCK = re.compile(r'<script type="text/plain" class="(block|index)">([^<]*)</script>')
 

@@ -10,7 +10,7 @@ from playwright.sync_api import Page, expect
 
 from longrein.comparison import ComparedPolicy, compare_rollouts, write_comparison
 from longrein.model import Rollout, TurnLabel
-from longrein.report import write_report
+from longrein.report import store, write_report
 from longrein.rollout.record import read_rollouts, read_workspace
 from longrein.testing.runs import TINY, make_rollout, make_task, start_run, unscorable, write_run
 
@@ -72,6 +72,29 @@ def test_filters_of_verdict_outcome_and_label(tmp_path: Path, viewer: Viewer) ->
     page.get_by_role("combobox", name="Verdict").select_option("unscorable")
     page.get_by_role("combobox", name="Label").select_option("discarded")
     expect(page.locator(".selection")).to_contain_text("No rollout fits the filter")
+
+
+def test_a_rollout_that_loads_late_does_not_replace_the_one_asked_for_since(
+    run_folder: Path, viewer: Viewer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store, "BLOCK", 1000)  # a block that only the second rollout needs
+    page = viewer.open(write_report(run_folder))
+    page.keyboard.press("j")
+    wait_for(page, "rollout 0")
+    title = page.inner_text("#trace h2")
+    page.evaluate(
+        """() => { const text = Response.prototype.text;
+        Response.prototype.text = async function () {
+          if (window.late === undefined) await new Promise((done) => { window.late = done; });
+          return text.call(this);
+        }; }"""
+    )
+    page.keyboard.press("j")
+    page.wait_for_function("window.late !== undefined")
+    page.keyboard.press("k")
+    page.wait_for_url("**/*#*rollout=0*")
+    page.evaluate("() => { window.late(); return new Promise((done) => setTimeout(done, 100)); }")  # time in which it would come
+    assert (shown(page), page.inner_text("#trace h2")) == (0, title)
 
 
 def test_everything_by_keyboard(run_folder: Path, viewer: Viewer) -> None:
@@ -205,6 +228,7 @@ def test_a_training_run_shows_its_curves(tmp_path: Path, viewer: Viewer) -> None
         expect(page.get_by_role("heading", name=title, exact=True)).to_be_visible()
     card = page.locator("section.card", has=page.get_by_role("heading", name="Labels by step"))
     card.get_by_text("Numbers").click()
+    expect(card.get_by_role("row")).to_have_count(5)
     rows = [row.split("\t")[:3] for row in card.get_by_role("row").all_inner_texts()[1:]]
     assert rows == [["train", "1", "75.0 %"], ["train", "2", "75.0 %"], ["aux", "1", "25.0 %"], ["aux", "2", "25.0 %"]]
     page.goto(page.url.partition("#")[0] + "#rollout=3")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+import tomllib
 from importlib.resources import files
 from pathlib import Path
 
@@ -12,11 +13,12 @@ import pytest
 from attrs import evolve
 
 from longrein.comparison import compare_rollouts, write_comparison
+from longrein.config import from_mapping
 from longrein.errors import RecordError
 from longrein.model import Rollout
 from longrein.report import write_report
 from longrein.report.page import SCRIPTS, STYLES
-from longrein.rollout.record import read_rollouts
+from longrein.rollout.record import config_toml, read_rollouts
 from longrein.testing.runs import LARGE, TINY, make_rollout, make_task, start_run, unscorable, write_run
 
 from .conftest import Read
@@ -155,6 +157,9 @@ def test_token_texts_come_from_the_tokenizer_at_hand(run_folder: Path) -> None:
     Tokenizer(models.WordLevel({"hello": used, "unused": 99_999}, unk_token="hello")).save(str(run_folder / "model" / "tokenizer.json"))
     page = Read.of(write_report(run_folder))
     assert page.values[page.index["vocabulary"]] == {str(used): "hello"}
+    values = tomllib.loads((run_folder / "config.toml").read_text())
+    (run_folder / "config.toml").write_text(config_toml(from_mapping(values, ["compare.checkpoints=['a', 'b']"])))
+    assert Read.of(write_report(run_folder)).values[-1] is None, "policies may have tokenizers of their own"
 
 
 def test_the_shell_allows_its_own_script_and_style_and_nothing_else(run_folder: Path) -> None:

@@ -17,12 +17,14 @@ LONGEST = 400
 
 
 def find_tokenizer(folder: Path, config: Config | None) -> Path | None:
-    """Return the tokenizer.json of a run's policy, or None when it is not on this machine.
+    """Return the tokenizer.json of a run's policy; None when it is not on this machine, or when the run has several policies.
 
     Args:
         folder: the run folder; a training run has its model there.
         config: the run's config.
     """
+    if config is not None and config.compare.checkpoints:  # each may have a tokenizer of its own
+        return None
     places = [folder / "model"]
     if config is not None and config.policy.url is None:
         places.append(_practice(config) if config.policy.model == "practice" else Path(config.policy.model))

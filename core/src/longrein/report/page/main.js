@@ -60,22 +60,26 @@ class Page {
     const before = this.state.rollout;
     this.state.read();
     if (JSON.stringify(this.state.filter) !== filter) this.showSelection();
-    const opened = this.state.rollout !== null;
+    const { rollout } = this.state;
+    const opened = rollout !== null;
     if (before === null && opened && !byId("overview").hidden) this.scrolled = scrollY;
     if (opened) await this.showTrace();
+    if (this.state.rollout !== rollout) return; // the address went on while this one loaded
     byId("overview").hidden = byId("filters").hidden = opened;
     byId("trace").hidden = !opened;
     byId("message").hidden = true;
     scrollTo(0, opened ? 0 : this.scrolled);
-    document.documentElement.dataset.shown = opened ? `rollout ${this.state.rollout}` : "overview";
+    document.documentElement.dataset.shown = opened ? `rollout ${rollout}` : "overview";
   }
 
   async showTrace() {
     const { state } = this;
-    const line = state.lines[state.rollout];
+    const { rollout } = state;
+    const line = state.lines[rollout];
     const detail = await this.store.get(line.detail);
     const view = await traceView(line, detail, this);
-    const at = state.selected.indexOf(state.rollout);
+    if (state.rollout !== rollout) return;
+    const at = state.selected.indexOf(rollout);
     const to = (step, words) => {
       const next = state.neighbour(step);
       return h("a", { class: "button", href: next === null ? null : state.address(next), "aria-disabled": next === null }, words);
