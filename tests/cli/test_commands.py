@@ -55,6 +55,7 @@ def test_a_row_that_cannot_be_graded_is_rejected_with_exit_2(tmp_path: Path) -> 
             ("run", "--agent", "nop", "--taskset", "practice", "--set", "verifiers.deepcodr={}"),
             ("unknown verifier", "'deepcoder'? Install"),
         ),
+        (("run", "--agent", "nop", "--taskset", "practice", "--set", "taskset.options={splitt='eval'}"), ("'splitt'", "split")),
         (("run", "--agent", "nop", "--taskset", "practice", "--set", "limits.timeout=3"), ("'timeout'", "timeout_s")),
         (("run", "--taskset", "practice"), ("names no agent", "[agents.opencode]")),
         (("train",), ("--resume RUN", "examples/quickstart.toml")),

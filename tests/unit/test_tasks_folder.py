@@ -109,6 +109,9 @@ def test_folder_of_folders_lists_the_broken_ones(tmp_path: Path) -> None:
     assert "did you mean 'verify'" in reasons["typo"]
     assert "check.py" in reasons["no-check"]
     assert "it takes one of them" in reasons["two"]
+    make_task(tmp_path / "set" / "none", toml='verifier = "folder"\n')
+    list(tasks.tasks())
+    assert any("which runs a verify command" in reason for reason in tasks.rejected)
 
 
 def test_a_task_without_a_command_names_its_verifier_or_has_tests(tmp_path: Path) -> None:

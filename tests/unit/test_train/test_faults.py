@@ -23,7 +23,8 @@ from longrein.model import PublicTask, Task, TaskRef, Verdict
 from longrein.verifier import TaskSet, Verifier
 
 CODE = """
-import json, os, urllib.request
+import json, os, time, urllib.request
+time.sleep(0.3)  # an agent that is gone at once is hard to kill
 body = {"model": "m", "messages": [{"role": "user", "content": "go"}]}
 head = {"Authorization": "Bearer " + os.environ["KEY"], "Content-Type": "application/json"}
 reply = urllib.request.urlopen(urllib.request.Request(os.environ["URL"], json.dumps(body).encode(), head), timeout=120)
@@ -163,7 +164,7 @@ def try_kill(folder, model, kind, draw):
     folder.mkdir()
     training = Training(folder, model)
     try:
-        code, seen, killed = training.kill(kind, moment=draw.randrange(1, 12), delay_s=draw.random())
+        code, seen, killed = training.kill(kind, moment=draw.randrange(1, 9), delay_s=draw.random())
         said = (folder / "stderr").read_text()
         assert killed, f"the run ended before there was a {kind} to kill: {said}"
         training.check(seen)
@@ -191,8 +192,8 @@ def test_a_killed_process(kind, model, tmp_path):
 
 
 @pytest.mark.more
-@pytest.mark.timeout(7200)
-def test_fifty_killed_processes(model, tmp_path):
-    draw, kinds = random.Random(5), ("trainer", *KINDS)
-    for number in range(50):
-        try_kill(tmp_path / str(number), model, kinds[number % len(kinds)], draw)
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("number", range(50))
+def test_fifty_killed_processes(number, model, tmp_path):
+    kinds = ("trainer", *KINDS)
+    try_kill(tmp_path / "run", model, kinds[number % len(kinds)], random.Random(number))

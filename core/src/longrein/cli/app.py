@@ -9,7 +9,7 @@ import typer
 
 import longrein
 from longrein.cli import agents, comparison, grading, inspect, sdk, tasks, view
-from longrein.cli.flags import Json
+from longrein.cli.flags import Json, Policy, PolicyUrl, Sets, TasksetName, overrides
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None, help=longrein.__doc__)
 app.add_typer(agents.app, name="agents")
@@ -25,16 +25,14 @@ app.command("check")(sdk.check)
 app.command("compare")(comparison.compare)
 app.command("view")(view.view)
 
-Sets = Annotated[list[str] | None, typer.Option("--set", help="Override a config key: a.b=value.")]
-
 
 @app.command()
 def run(
     config: Annotated[Path | None, typer.Argument(help="A TOML config; without one, name agent and task set.")] = None,
     agent: Annotated[list[str] | None, typer.Option(help="An agent to run; may be repeated.")] = None,
-    taskset: Annotated[str | None, typer.Option(help="A task set, name:config, or a folder ending in /.")] = None,
-    policy: Annotated[str | None, typer.Option(help="practice, a model folder, or the served name with --policy-url.")] = None,
-    policy_url: Annotated[str | None, typer.Option(help="An OpenAI-compatible endpoint that is already running.")] = None,
+    taskset: TasksetName = None,
+    policy: Policy = None,
+    policy_url: PolicyUrl = None,
     limit: Annotated[int | None, typer.Option(min=1, help="Use the first so many tasks.")] = None,
     samples: Annotated[int, typer.Option(min=1, help="Rollouts of each task and agent.")] = 1,
     out: Annotated[Path | None, typer.Option(help="Run folder.")] = None,
@@ -48,10 +46,8 @@ def run(
     from longrein.cli.output import say, show_findings, show_json, show_summary, show_turns
     from longrein.plugins import PluginHost
 
-    flags = [*(f"agents.{name}={{}}" for name in agent or ()), *(sets or ())]
-    for key, value in (("taskset.name", taskset), ("policy.model", policy), ("policy.url", policy_url)):
-        if value is not None:
-            flags.append(f"{key}={value!r}")
+    agents = [f"agents.{name}={{}}" for name in agent or ()]
+    flags = [*agents, *overrides(taskset=taskset, policy=policy, policy_url=policy_url, sets=sets)]
     loaded = configs.load(config, flags) if config else configs.from_mapping({"agents": {}}, flags)
     loaded = api.with_limit(loaded, limit, out)
     host = PluginHost.load(loaded.plugins.use)

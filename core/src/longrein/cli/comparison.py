@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from longrein.cli.flags import Json
+from longrein.cli.flags import Json, Policy, PolicyUrl, Sets, TasksetName, overrides
 
 if TYPE_CHECKING:
     from longrein.comparison import AgentFigures, Comparison, PairedDifference
@@ -19,11 +19,9 @@ if TYPE_CHECKING:
 def compare(
     config: Annotated[Path | None, typer.Argument(help="A TOML config; without one, name agents and task set.")] = None,
     agents: Annotated[str | None, typer.Option(help="Agents to compare, with commas between; of a config, those to take.")] = None,
-    taskset: Annotated[str | None, typer.Option(help="A task set, name:config, or a folder ending in /.")] = None,
-    policy: Annotated[str | None, typer.Option(help="practice, a model folder, or the served name with --policy-url.")] = None,
-    policy_url: Annotated[
-        str | None, typer.Option("--policy-url", "--model-url", help="An OpenAI-compatible endpoint that is already running.")
-    ] = None,
+    taskset: TasksetName = None,
+    policy: Policy = None,
+    policy_url: PolicyUrl = None,
     checkpoint: Annotated[
         list[str] | None, typer.Option(help="Compare policies: a run folder, RUN@STEP, or a model folder; may be repeated.")
     ] = None,
@@ -31,7 +29,7 @@ def compare(
     samples: Annotated[int | None, typer.Option(min=1, help="Rollouts of each task and agent.")] = None,
     out: Annotated[Path | None, typer.Option(help="Run folder.")] = None,
     resume: Annotated[Path | None, typer.Option(help="A run folder to go on with.")] = None,
-    sets: Annotated[list[str] | None, typer.Option("--set", help="Override a config key: a.b=value.")] = None,
+    sets: Sets = None,
     as_json: Json = False,
 ) -> None:
     """Compare agents on the same tasks with the same model, or what training did to checkpoints."""
@@ -40,19 +38,10 @@ def compare(
     from longrein.cli.output import say, show_json
     from longrein.plugins import PluginHost
 
-    flags: list[str] = []
-    if taskset is not None:
-        flags.append(f"taskset={{name={json.dumps(taskset)}}}")
-    for key, value in (
-        ("policy.model", policy),
-        ("policy.url", policy_url),
-        ("compare.checkpoints", checkpoint),
-        ("compare.samples", samples),
-    ):
-        if value:
-            flags.append(f"{key}={json.dumps(value)}")
+    flags = [f"compare.{key}={json.dumps(value)}" for key, value in (("checkpoints", checkpoint), ("samples", samples)) if value]
+    flags += overrides(taskset=taskset, policy=policy, policy_url=policy_url, sets=sets)
     names = [name.strip() for name in agents.split(",") if name.strip()] if agents else []
-    loaded = _config(config or (resume / "config.toml" if resume else None), names, [*flags, *(sets or ())], checkpoint or [])
+    loaded = _config(config or (resume / "config.toml" if resume else None), names, flags, checkpoint or [])
     loaded = api.with_limit(loaded, limit, out)
     host = PluginHost.load(loaded.plugins.use)
     with RolloutView() as view:

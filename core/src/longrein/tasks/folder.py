@@ -156,6 +156,8 @@ def _verifier(folder: Path, settings: TaskFile) -> str:
     command = _command(folder, settings)
     if settings.verifier is not None and command is not None:
         raise TaskError(f"{folder.name} has a verify command and names the verifier {settings.verifier!r}; it takes one of them")
+    if settings.verifier == FolderVerifier.name:
+        raise TaskError(f'{folder.name} names the verifier "folder", which runs a verify command; give it as verify = "..."')
     if settings.verifier is not None:
         return settings.verifier
     if command is not None:
