@@ -10,7 +10,7 @@ from tests.unit.test_tasks_harbor.conftest import make_task
 
 from longrein import api
 from longrein.config import from_mapping
-from longrein.errors import TaskError
+from longrein.errors import RunStopped, TaskError
 from longrein.model import Verdict
 from longrein.plugins import PluginHost
 from longrein.sandbox import BubblewrapSandbox
@@ -132,7 +132,5 @@ def test_agents_work_at_the_paths_of_the_task_and_are_graded(tmp_path: Path) -> 
 
     completed = {"script": ("passed", "completed"), "oracle": ("passed", "completed"), "nop": ("failed", "completed")}
     assert verdicts("bwrap") == completed
-    from longrein.errors import RunStopped
-
     with pytest.raises(RunStopped, match=r"working folder /app, where the sandbox 'supervisor' cannot show it"):
         verdicts("supervisor")
