@@ -14,6 +14,7 @@ import pytest
 
 from longrein.model import Verdict
 from longrein.tasks.contract import FolderContract
+from longrein.tasks.harbor.contract import HarborContract
 from longrein.testing import Sample, VerifierContract
 from longrein.verifier import Verifier
 from longrein_command.contract import CommandContract
@@ -21,6 +22,10 @@ from longrein_deepcoder.contract import DeepCoderContract
 
 
 class TestFolder(FolderContract):
+    pass
+
+
+class TestHarbor(HarborContract):
     pass
 
 

@@ -15,6 +15,7 @@ from longrein import api
 from longrein.agent import AgentAdapter
 from longrein.config import from_mapping
 from longrein.plugins import PluginHost
+from longrein.testing.runs import TINY, write_run
 from longrein.testing.scripted import Reply, ScriptedServer
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -49,6 +50,14 @@ def test_python_in_the_page_on_comparisons_runs(
     (block,) = blocks("docs/compare.md", "python")
     exec(compile(block, "compare.md", "exec"), {})
     assert capsys.readouterr().out.strip() == "1.0 too few tasks"
+
+
+def test_python_in_the_page_on_exports_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_run(tmp_path / "run", {"aider": TINY}, tasks=4, samples=2)
+    (block,) = blocks("docs/import-and-export.md", "python")
+    exec(compile(block, "import-and-export.md", "exec"), {})
+    assert capsys.readouterr().out.startswith("run/sft.jsonl ")
 
 
 def solve(folder: Path, agents: dict[str, Any], *, use: tuple[str, ...] = ()) -> list[str]:
@@ -124,7 +133,14 @@ def longrein_agents():
 
 
 PAGES = [str(path.relative_to(ROOT)) for path in (ROOT / "README.md", *sorted(ROOT.glob("docs/*.md")), *sorted(ROOT.glob("*/*/README.md")))]
-RUN = {"README.md": 2, "docs/write-an-adapter.md": 3, "docs/write-a-verifier.md": 1, "docs/hooks.md": 11, "docs/compare.md": 1}
+RUN = {
+    "README.md": 2,
+    "docs/write-an-adapter.md": 3,
+    "docs/write-a-verifier.md": 1,
+    "docs/hooks.md": 11,
+    "docs/compare.md": 1,
+    "docs/import-and-export.md": 1,
+}
 """Python blocks of a page that tests run or compare: here, and for hooks.md in tests/unit/test_plugins_docs.py."""
 
 

@@ -72,6 +72,8 @@ class LaunchPlan:
     """Folders to put first on PATH."""
     read_only: Sequence[Path] = ()
     """Further files and folders of the host that the session reads, where they stand; never one with hidden data."""
+    workdir_too: str | None = None
+    """Another path at which the working folder is shown; longrein sets it from the task."""
 
 
 class AgentAdapter(ABC):

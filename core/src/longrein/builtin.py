@@ -14,6 +14,7 @@ from longrein.reward import RewardFunction
 from longrein.reward.builtin import Binary, Fraction, Shaped
 from longrein.sandbox import BubblewrapSandbox, DockerSandbox, Sandbox, SupervisorSandbox
 from longrein.tasks.folder import FolderTasks, FolderVerifier
+from longrein.tasks.harbor import HarborTasks, HarborVerifier
 from longrein.verifier import TaskSet, Verifier
 
 
@@ -25,14 +26,14 @@ def longrein_agents() -> Sequence[type[AgentAdapter]]:
 
 @hookimpl
 def longrein_verifiers() -> Sequence[type[Verifier]]:
-    """Register the verifier that runs a task folder's own command."""
-    return [FolderVerifier]
+    """Register the verifiers of task folders: by their own command, and by Harbor's tests."""
+    return [FolderVerifier, HarborVerifier]
 
 
 @hookimpl
 def longrein_tasksets() -> Sequence[type[TaskSet]]:
-    """Register task folders and the tasks of the practice policy."""
-    return [FolderTasks, PracticeTasks]
+    """Register task folders, also those of Harbor's format, and the tasks of the practice policy."""
+    return [FolderTasks, HarborTasks, PracticeTasks]
 
 
 @hookimpl

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 import longrein
-from longrein.cli import agents, comparison, grading, inspect, sdk, tasks, view
+from longrein.cli import agents, comparison, export, grading, inspect, sdk, tasks, view
 from longrein.cli.flags import Json, Policy, PolicyUrl, Sets, TasksetName, overrides
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None, help=longrein.__doc__)
@@ -24,6 +24,7 @@ app.command("new")(sdk.new)
 app.command("check")(sdk.check)
 app.command("compare")(comparison.compare)
 app.command("view")(view.view)
+app.command("export")(export.export)
 
 
 @app.command()

@@ -26,6 +26,8 @@ class PublicTask:
     examples: tuple[Example, ...] = ()
     check: str | None = None
     """A Python script among `files` that exits 0 when the public examples pass; agents' test command."""
+    workdir: str | None = None
+    """Another path by which the task names the working folder, such as /app; sessions find it there too."""
 
 
 @frozen

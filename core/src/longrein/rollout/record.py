@@ -115,14 +115,33 @@ def read_rollouts(folder: Path, *, workspaces: bool = False) -> Iterator[Rollout
     Raises:
         RecordError: the folder holds no run, or a line is damaged.
     """
+    for rollout in each_rollout(folder):
+        if isinstance(rollout, RecordError):
+            raise rollout
+        if workspaces:
+            run = folder.parent if folder.is_file() else folder
+            rollout = evolve(rollout, session=evolve(rollout.session, workspace=read_workspace(run, rollout.id)))
+        yield rollout
+
+
+def each_rollout(folder: Path) -> Iterator[Rollout | RecordError]:
+    """Return the rollout of every line, or what is wrong with the line; see `read_rollouts`.
+
+    Raises:
+        RecordError: the folder holds no run.
+    """
     path = folder if folder.is_file() else folder / "rollouts.jsonl"
     if not path.is_file():
         raise RecordError(f"{folder} holds no run: there is no rollouts.jsonl")
-    for values in read_lines(path):
-        rollout = rollout_from_json(values)
-        if workspaces:
-            rollout = evolve(rollout, session=evolve(rollout.session, workspace=read_workspace(path.parent, rollout.id)))
-        yield rollout
+    return _each_rollout(path)
+
+
+def _each_rollout(path: Path) -> Iterator[Rollout | RecordError]:
+    for number, values in _each_line(path):
+        try:
+            yield values if isinstance(values, RecordError) else rollout_from_json(values)
+        except RecordError as error:
+            yield RecordError(f"{path} line {number}: {error}")
 
 
 def read_tasks(folder: Path) -> dict[tuple[str, str, str], PublicTask]:
@@ -137,6 +156,13 @@ def read_lines(path: Path) -> Iterator[dict[str, Any]]:
     Raises:
         RecordError: a line is damaged or has another schema version.
     """
+    for _, values in _each_line(path):
+        if isinstance(values, RecordError):
+            raise values
+        yield values
+
+
+def _each_line(path: Path) -> Iterator[tuple[int, dict[str, Any] | RecordError]]:
     if not path.is_file():
         return
     with path.open("rb") as file:
@@ -145,10 +171,13 @@ def read_lines(path: Path) -> Iterator[dict[str, Any]]:
                 return
             try:
                 values = json.loads(line.decode("utf-8", "surrogatepass"))
-            except (json.JSONDecodeError, UnicodeDecodeError) as error:
-                raise RecordError(f"{path} line {number} is damaged: {error}") from error
-            check_version(values)
-            yield values
+                check_version(values)
+            except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
+                yield number, RecordError(f"{path} line {number} is damaged: {error}")
+            except RecordError as error:
+                yield number, RecordError(f"{path} line {number}: {error}")
+            else:
+                yield number, values
 
 
 def read_workspace(folder: Path, rollout_id: str) -> dict[str, bytes]:
@@ -159,7 +188,12 @@ def read_workspace(folder: Path, rollout_id: str) -> dict[str, bytes]:
 
 def workspace_archive(folder: Path, rollout_id: str) -> Path:
     """Return the path of a rollout's final workspace."""
-    return folder / "workspaces" / f"{''.join(c if c.isalnum() or c in '-_.' else '_' for c in rollout_id)}.zip"
+    return folder / "workspaces" / f"{file_name(rollout_id)}.zip"
+
+
+def file_name(rollout_id: str) -> str:
+    """Return a rollout's id with nothing in it that a file's name cannot hold."""
+    return "".join(c if c.isalnum() or c in "-_." else "_" for c in rollout_id)
 
 
 def config_toml(config: Config) -> str:

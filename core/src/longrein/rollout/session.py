@@ -78,7 +78,7 @@ class SessionRunner:
         record: dict[str, Any] = {"policy": self._policy, "agent_version": self._version(spec.agent)}
         try:
             session = self._session(spec, slot, capture.key)
-            plan = self._host.launch(adapter, session, findings)
+            plan = evolve(self._host.launch(adapter, session, findings), workdir_too=self._workdir_too(spec, session))
             record["start_state"] = start_state({**spec.task.files, **plan.files}, hide=capture.key)
             async with self._door(capture, slot):
                 running = await self._sandbox.start(slot, plan, files=spec.task.files, toolchain=session.toolchain)
@@ -114,6 +114,18 @@ class SessionRunner:
             solution=spec.solution,
             max_turns=self._config.limits.max_calls if self._adapters[spec.agent].capabilities.honours_turn_cap else None,
         )
+
+    def _workdir_too(self, spec: SessionSpec, session: Session) -> str | None:
+        """Return the other path at which the task has the working folder, where there is one."""
+        asked = spec.task.workdir
+        if asked is None or asked == str(session.workdir):
+            return None
+        if not self._sandbox.shows_workdir_twice:
+            raise SandboxError(
+                f"the task names its working folder {asked}, where the sandbox {self._sandbox.name!r} cannot show it; "
+                "bwrap and docker can, see `longrein doctor`"
+            )
+        return asked
 
     async def _watch(self, running: RunningSession, capture: CaptureSession, started: float) -> ProcessResult:
         """Wait for the process, and end it when a limit is reached."""

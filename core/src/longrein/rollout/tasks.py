@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from longrein.config import TasksetConfig
 from longrein.errors import ConfigError, TaskError
 from longrein.model import Task
+from longrein.tasks.harbor import holds_tasks
 
 if TYPE_CHECKING:
     from longrein.plugins import PluginHost
@@ -23,7 +24,7 @@ def open_taskset(config: TasksetConfig, host: PluginHost) -> TaskSet:
     """Return the task set that a name such as "practice", "deepcoder:taco" or "folder/" means."""
     name, options = config.name, dict(config.options)
     if name.endswith("/") or (Path(name).is_dir() and name not in host.names("taskset")):
-        return host.taskset("folder", {"path": name, **options})
+        return host.taskset("harbor" if holds_tasks(Path(name)) else "folder", {"path": name, **options})
     base, sep, part = name.partition(":")
     return host.taskset(base, {"config": part, **options} if sep else options)
 

@@ -70,6 +70,8 @@ class Sandbox(ABC):
     """True when sessions use the host's loopback; the engine then opens a port for capture."""
     writable: ClassVar[tuple[str, ...]]
     """The folders that a session is to write to, as it sees them."""
+    shows_workdir_twice: ClassVar[bool] = False
+    """True when the working folder can be shown at another path too, as `LaunchPlan.workdir_too` asks."""
     Options: ClassVar[type] = NoOptions
 
     def __init__(self, *, limits: SandboxLimits, capture_port: int | None, runtime: Path, options: Any = None) -> None:

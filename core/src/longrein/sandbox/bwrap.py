@@ -55,6 +55,7 @@ class BubblewrapSandbox(Sandbox):
     is_security_boundary: ClassVar[bool] = True
     shares_network: ClassVar[bool] = False
     writable: ClassVar[tuple[str, ...]] = (str(WORK), str(HOME), "/tmp", "/dev/shm")
+    shows_workdir_twice: ClassVar[bool] = True
 
     def __init__(self, **arguments: Any) -> None:
         super().__init__(**arguments)
@@ -115,7 +116,7 @@ class BubblewrapSandbox(Sandbox):
         env = environment(plan, HOME, OWN / "bin", PurePosixPath("/tmp"))
         try:
             with filter_file() as filtered:
-                argv = [*(group.enter() if group else ()), *self._argv(slot, read_only(plan, toolchain), filtered)]
+                argv = [*(group.enter() if group else ()), *self._argv(slot, read_only(plan, toolchain), filtered, plan.workdir_too)]
                 keep = (filtered,) if filtered is not None else ()
                 tree = await start_tree(argv, init, env=env, limits=self.limits, fill=fill, pass_fds=keep)
         except BaseException:
@@ -126,13 +127,14 @@ class BubblewrapSandbox(Sandbox):
         workspace = Path(f"/proc/self/fd/{tree.folders[0]}")
         return running(tree, workspace=workspace, record=record, clean_up=group.remove if group else lambda: None)
 
-    def _argv(self, slot: int, shown: Mapping[Path, PurePosixPath], filtered: int | None) -> list[str]:
+    def _argv(self, slot: int, shown: Mapping[Path, PurePosixPath], filtered: int | None, workdir_too: str | None) -> list[str]:
         binds = {self.capture_socket(slot): OWN / "policy", INIT: OWN / "init.py", **shown}
         return [
             shutil.which("bwrap") or "bwrap",
             *system(self._etc),
             *_folders(self.limits),
             *(part for outside, inside in binds.items() for part in ("--ro-bind", str(outside), str(inside))),
+            *(("--symlink", str(WORK), workdir_too) if workdir_too else ()),
             *("--remount-ro", "/", "--chdir", str(WORK)),
             *_filter(filtered),
             *(str(interpreter()), "-I", "-S", str(OWN / "init.py")),

@@ -40,6 +40,7 @@ class DockerSandbox(Sandbox):
     is_security_boundary: ClassVar[bool] = True
     shares_network: ClassVar[bool] = False
     writable: ClassVar[tuple[str, ...]] = (str(WORK), str(HOME), "/tmp", "/dev/shm")
+    shows_workdir_twice: ClassVar[bool] = True
     Options: ClassVar[type] = DockerOptions
 
     @classmethod
@@ -114,6 +115,7 @@ class DockerSandbox(Sandbox):
             shown[base] = PurePosixPath(base)
         mounts = [f"type=bind,src={outer},dst={inner},readonly" for outer, inner in shown.items()]
         mounts += [f"type=bind,src={folder / 'work'},dst={WORK}", f"type=bind,src={folder / 'home'},dst={HOME}"]
+        mounts += [f"type=bind,src={folder / 'work'},dst={plan.workdir_too}"] if plan.workdir_too else []
         values = [name if name in plan.env else f"{name}={value}" for name, value in inside.items()]
         return [
             *(program, "run", "--rm", "--interactive", "--pull", "never", "--network", "none", "--read-only", "--cap-drop", "ALL"),

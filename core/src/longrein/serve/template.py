@@ -38,7 +38,7 @@ class ChatTemplate:
         """
         if not isinstance(messages, list) or not messages or not all(isinstance(message, dict) for message in messages):
             raise BadRequest("messages must be a list of at least one object")
-        plain = [_plain(message) for message in messages]
+        plain = [plain_message(message) for message in messages]
         try:
             text: str = self.tokenizer.apply_chat_template(plain, tools=tools or None, tokenize=False, add_generation_prompt=True)
         except Exception as error:  # templates are programs: they raise what they like
@@ -65,8 +65,12 @@ class ChatTemplate:
         return text
 
 
-def _plain(message: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a message as templates expect it: text content, tool-call arguments as objects."""
+def plain_message(message: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a message as templates expect it: text content, tool-call arguments as objects.
+
+    Raises:
+        BadRequest: the message is malformed, or holds parts that are not text.
+    """
     plain = {key: value for key, value in message.items() if value is not None}
     plain["content"] = _text(message.get("content"))
     plain["role"] = "system" if message.get("role") == "developer" else message.get("role")
