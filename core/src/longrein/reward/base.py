@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Mapping
 from typing import Any, ClassVar
 
-from longrein.model import Reward, Rollout
+from longrein.model import Group, Reward, Rollout
 from longrein.options import NoOptions
 
 
@@ -24,3 +25,12 @@ class RewardFunction(ABC):
 
         May be a coroutine function; a plain function runs in a thread.
         """
+
+    def score_group(
+        self, group: Group, rewards: Mapping[str, Reward]
+    ) -> Mapping[str, Reward] | Awaitable[Mapping[str, Reward] | None] | None:
+        """Return a reward for every rollout id of `group`, or None to keep `rewards`; for rewards that compare rollouts.
+
+        Asked before the hook `longrein_score_group`, under the same rules. May be a coroutine function; a plain function runs in a thread.
+        """
+        return None

@@ -12,6 +12,7 @@ from attrs import define, field, frozen
 from longrein.config import Config
 from longrein.errors import RunStopped
 from longrein.model import Group, Rollout, Task
+from longrein.rollout.groups import group_line
 from longrein.rollout.spec import RolloutSpec
 from longrein.rollout.summary import Cell
 from longrein.training import advantages, figures
@@ -199,9 +200,11 @@ class Producer:
             return
         del self._groups[rollout.group_id]
         members = tuple(sorted(group.rollouts, key=lambda member: member.sample))
-        scored = await self._engine.score_group(Group(rollout.group_id, group.agent, rollout.taskset, group.task.id, members))
+        made = Group(rollout.group_id, group.agent, rollout.taskset, group.task.id, members)
+        scored = await self._engine.score_group(made)
         built = [await asyncio.to_thread(self._build, rollout) for rollout in scored.rollouts]
-        self._complete(group, scored, {r.id: rows for r, (rows, _) in zip(scored.rollouts, built, strict=True)}, [f for _, f in built])
+        row_sets = {r.id: rows for r, (rows, _) in zip(scored.rollouts, built, strict=True)}
+        self._complete(group, made, scored, row_sets, [f for _, f in built])
         self._look_ahead.expected -= self._config.train.group_size
         self._notify()
 
@@ -209,13 +212,15 @@ class Producer:
         rows = build_rows(rollout.trajectory, rollout_id=rollout.id, agent=rollout.agent, token_budget=self._token_budget)
         return rows, figures.of_rollout(rollout, rows.relabelled)
 
-    def _complete(self, group: _GroupUnderWay, scored: Group, row_sets: dict[str, RowSet], values: Sequence[figures.Values]) -> None:
+    def _complete(
+        self, group: _GroupUnderWay, made: Group, scored: Group, row_sets: dict[str, RowSet], values: Sequence[figures.Values]
+    ) -> None:
         score = advantages.score([rollout.reward.value for rollout in scored.rollouts])
         rows: list[TrainRow] = []
         if score.skipped is None:
             rows = self._rows(scored, score, row_sets)
         skipped = score.skipped or (None if rows else "no_row")
-        self._recorder.group(_record(group, scored, score, rows, skipped))
+        self._recorder.group(group_line(made, scored) | _record(group, scored, score, rows, skipped))
         for figure in (*values, figures.of_group(skipped, len(rows))):
             self._send(Metrics(figure))
         self._look_ahead.rows += len(rows)
@@ -261,15 +266,8 @@ def _record(
 ) -> dict[str, Any]:
     versions = [row.row.version for row in rows]
     return {
-        "id": scored.id,
         "number": group.number,
         "position": group.position,
-        "agent": scored.agent,
-        "taskset": scored.taskset,
-        "task_id": scored.task_id,
-        "rewards": {r.id: r.reward.value for r in scored.rollouts},
-        "outcomes": {r.id: r.outcome.kind for r in scored.rollouts},
-        "statuses": {r.id: r.verdict.status for r in scored.rollouts},
         "baseline": score.baseline,
         "std": score.std,
         "advantages": {r.id: a for r, a in zip(scored.rollouts, score.advantages, strict=True)},
