@@ -20,7 +20,7 @@ class RewardFunction(ABC):
         self.options = self.Options() if options is None else options
 
     @abstractmethod
-    def compute(self, rollout: Rollout) -> Reward:
+    def compute(self, rollout: Rollout) -> Reward | Awaitable[Reward]:
         """Return the reward; `Reward(None, reason=...)` when the rollout cannot be scored.
 
         May be a coroutine function; a plain function runs in a thread.

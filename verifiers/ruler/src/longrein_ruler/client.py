@@ -99,8 +99,8 @@ class JudgeClient:
         if not isinstance(text, str):
             raise JudgeError("bad_answer", self._clean(f"no text in the reply; refusal: {message.get('refusal')}"), again=True)
         guesses = (sum(tokens_of(str(m["content"])) for m in messages), tokens_of(text))
-        tokens = [n if type(n) is int and n >= 0 else guess for n, guess in zip(counts, guesses, strict=True)]
-        return Completion(text, *tokens, cut=choice.get("finish_reason") == "length")
+        asked, said = (n if type(n) is int and n >= 0 else guess for n, guess in zip(counts, guesses, strict=True))
+        return Completion(text, asked, said, cut=choice.get("finish_reason") == "length")
 
     def _failure(self, status: int, headers: Mapping[str, str], data: bytes) -> JudgeError:
         said = self._clean(data[:2000].decode("utf-8", "replace"))

@@ -22,7 +22,7 @@ from longrein_ruler.options import RulerOptions
 from longrein_ruler.prompt import aliases, orders, prompt, read_rubric
 from longrein_ruler.traces import Trace, traces
 
-VERIFIERS: Mapping[str, type[RewardFunction]] = {cls.name: cls for cls in (Binary, Fraction, Shaped)}
+VERIFIERS: Mapping[str, type[Binary | Fraction | Shaped]] = {cls.name: cls for cls in (Binary, Fraction, Shaped)}
 ALIKE = 0.5
 """Score of rollouts that all read the same: nobody is asked."""
 
@@ -57,9 +57,7 @@ class Ruler(RewardFunction):
     async def compute(self, rollout: Rollout) -> Reward:
         """Return the verifier's reward, which `score_group` blends; in mode "absolute" the judge's score of this one, blended."""
         if self.options.mode == "absolute":
-            verifier = self._verifier.compute(rollout)
-            assert isinstance(verifier, Reward)
-            return (await self._rewards([rollout], {rollout.id: verifier}))[rollout.id]
+            return (await self._rewards([rollout], {rollout.id: self._verifier.compute(rollout)}))[rollout.id]
         if self.options.blend == "judge":
             return Reward(None, reason='a relative score needs a group of rollouts; mode = "absolute" scores one')
         return self._verifier.compute(rollout)
@@ -102,7 +100,7 @@ class Ruler(RewardFunction):
         passes = [await self._judge.score(q.messages, [q.names[key] for key in q.order]) for q in questions]
         lists = [[judgement.scores[q.names[trace.key]].score for trace in found] for q, judgement in zip(questions, passes, strict=True)]
         shared = self._details(passes, lists)
-        made = {}
+        made: dict[str, Reward] = {}
         for index, trace in enumerate(found):
             each = [scores[index] for scores in lists]
             details = {**shared, "scores": each, "positions": [q.order.index(trace.key) for q in questions]}

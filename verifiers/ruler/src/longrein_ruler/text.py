@@ -7,11 +7,14 @@ import re
 TOKEN_BYTES = 3
 """Bytes that count as a token: code takes three to four with the usual tokenizers."""
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029]")
+_SPECIAL = re.compile(r"<(?=[|\uff5c])|<(?=/?(?:s|bos|eos|pad|unk|start_of_turn|end_of_turn)>)|\[(?=/?INST\])")
+"""How the special tokens of chat templates begin. Servers take them out of a message's text too: one could end the message itself."""
 
 
 def clean(text: str) -> str:
-    """Return text without control characters and without what UTF-8 cannot hold."""
-    return _CONTROL.sub("", text.replace("\r\n", "\n").replace("\r", "\n").encode("utf-8", "replace").decode())
+    """Return text without control characters and what UTF-8 cannot hold, and with a blank in whatever could be a special token."""
+    plain = text.replace("\r\n", "\n").replace("\r", "\n").encode("utf-8", "replace").decode()
+    return _SPECIAL.sub(r"\g<0> ", _CONTROL.sub("", plain))
 
 
 def one_line(text: str, n_chars: int = 300) -> str:
