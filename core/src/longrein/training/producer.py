@@ -225,7 +225,7 @@ class Producer:
             self._send(Metrics(figure))
         self._look_ahead.rows += len(rows)
         self._send(GroupDone(group.position, group.number, tuple(rows)))
-        self._count_empty(skipped)
+        self._count_empty(skipped, scored)
 
     def _rows(self, scored: Group, score: advantages.GroupScore, row_sets: dict[str, RowSet]) -> list[TrainRow]:
         trained = {key: count for key, rows in row_sets.items() if (count := sum(row.n_trained for row in rows.rows))}
@@ -242,7 +242,7 @@ class Producer:
                     made.append(TrainRow(row, advantage * weights[rollout.id], prompt, completion))
         return made
 
-    def _count_empty(self, skipped: str | None) -> None:
+    def _count_empty(self, skipped: str | None, scored: Group) -> None:
         if skipped is None:
             self._empty.clear()
             return
@@ -250,8 +250,9 @@ class Producer:
         if len(self._empty) >= MAX_EMPTY_GROUPS:
             why = {"no_variance": "all rewards equal", "too_few_scored": "fewer than two rollouts scored", "no_row": "no trained token"}
             counts = ", ".join(f"{count} with {why[reason]}" for reason, count in Counter(self._empty).most_common())
+            reason = next((f"; the last: {r.reward.reason}" for r in scored.rollouts if r.reward.value is None and r.reward.reason), "")
             raise RunStopped(
-                f"nothing to train on: {MAX_EMPTY_GROUPS} groups in a row gave no training row ({counts}); "
+                f"nothing to train on: {MAX_EMPTY_GROUPS} groups in a row gave no training row ({counts}){reason}; "
                 "groups.jsonl has the rewards of each. Easier tasks, a larger [train] group_size or another [reward] may help"
             )
 
