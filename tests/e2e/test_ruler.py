@@ -30,8 +30,8 @@ name = "ruler"
 options = {{ url = {url}, model = "scripted", cache = {cache}, passes = 2 }}
 [train]
 max_steps = 1
-group_size = 4
-rows_per_step = 4
+group_size = 3
+rows_per_step = 3
 """
 
 
@@ -56,8 +56,6 @@ def test_a_step_of_the_real_aider_is_trained_on_the_judges_scores(practice_polic
     groups = [json.loads(line) for line in (out / "groups.jsonl").read_text().splitlines()]
     judged = [group for group in groups if any(reward["details"].get("answers") for reward in group["compared"].values())]
     assert any(group["rows"] for group in judged)
-    # Groups that were made ahead may have been judged when the run ended, and have no line.
-    assert len(judge.requests) >= 2 * len(judged) >= 2
     for group in judged:
         for name, reward in group["compared"].items():
             details, passed = reward["details"], group["statuses"][name] == "passed"
@@ -71,5 +69,7 @@ def test_a_step_of_the_real_aider_is_trained_on_the_judges_scores(practice_polic
             assert max(values, key=values.__getitem__) == max(values, key=lambda name: group["advantages"][name])
     metrics = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
     assert any(entry.get("aider/reward/agreement") == pytest.approx(1.0) for entry in metrics)
-    assert len(list(cache.glob("??/*.json"))) == len(judge.requests)
+    answers = {key for group in judged for reward in group["compared"].values() for key in reward["details"]["answers"]}
+    assert answers <= {path.stem for path in cache.glob("??/*.json")}
+    assert len(judge.requests) >= len(answers) >= 2, "one of a group that was made ahead may have no line when the run ends"
     assert (out / "model" / "model.safetensors").is_file()

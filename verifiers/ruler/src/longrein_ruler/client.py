@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from email.utils import parsedate_to_datetime
 from typing import Any
 
-import httpx
 from attrs import frozen
 
 from longrein_ruler.errors import JudgeError
@@ -65,6 +64,8 @@ class JudgeClient:
         return self._read(status, headers, data, messages)
 
     async def _post(self, body: Mapping[str, Any]) -> tuple[int, Mapping[str, str], bytes]:
+        import httpx  # here: every command loads this plugin, few ask a judge
+
         options = self._options
         headers = {"Authorization": f"Bearer {self._key}"} if self._key else {}
         try:

@@ -47,7 +47,7 @@ class Ruler(RewardFunction):
 
     def __init__(self, options: RulerOptions) -> None:
         super().__init__(options)
-        key = os.environ.get(options.api_key_env) if options.api_key_env else None
+        key = os.environ.get(options.api_key_env, "").strip() if options.api_key_env else None
         if options.api_key_env and not key:
             raise ConfigError(f"[reward.options] api_key_env names {options.api_key_env!r}, which is not set in the environment")
         self._rubric = read_rubric(options.rubric, options.mode)
