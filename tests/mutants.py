@@ -17,6 +17,7 @@ from attrs import frozen
 
 ROOT = Path(__file__).resolve().parent.parent
 CORE = "core/src/longrein"
+RULER = "verifiers/ruler/src/longrein_ruler"
 
 
 @frozen
@@ -32,6 +33,34 @@ class Mutant:
 
 
 MUTANTS = (
+    Mutant(
+        "a judge's scores are read by place and not by id",
+        f"{RULER}/answer.py",
+        "{name: _scored(name, values[name]) for name in ids}",
+        "{name: _scored(name, value) for name, value in zip(ids, values.values())}",
+        ("tests/unit/ruler/test_ruler_judge.py",),
+    ),
+    Mutant(
+        "a judge that fails gives 0",
+        f"{RULER}/reward.py",
+        "Reward(None, reason=reason, details=",
+        "Reward(0.0, reason=reason, details=",
+        ("tests/unit/ruler/test_ruler_judge.py",),
+    ),
+    Mutant(
+        "what is judged can know the code of its fence",
+        f"{RULER}/prompt.py",
+        "    return digits[:16]\n",
+        "    return 16 * '0'\n",
+        ("tests/unit/ruler/test_ruler_prompt.py",),
+    ),
+    Mutant(
+        "requests under way do not count",
+        f"{RULER}/store.py",
+        "self._calls + self._calls_ahead >= options.max_calls",
+        "self._calls >= options.max_calls",
+        ("tests/unit/ruler/test_ruler_judge.py",),
+    ),
     Mutant(
         "an object of the agent's is equal to an expected value because it says so",
         "verifiers/pytest/src/longrein_pytest/remote.py",

@@ -309,7 +309,7 @@ async def test_longrein_score_group_answers_for_every_rollout(load: Load, kind: 
         """,
     )
     findings: list[Finding] = []
-    assert await host.score_group(GROUP, REWARDS, findings) == {
+    assert await host.score_group(GROUP, REWARDS, Binary(), findings) == {
         "r0": Reward(0.5, {"above": 0.5}, decided_by="plugin:b.py"),
         "r1": Reward(-0.5, {"above": -0.5}, decided_by="plugin:b.py"),
         "r2": REWARDS["r2"],
@@ -331,7 +331,7 @@ async def test_longrein_score_group_answers_for_every_rollout(load: Load, kind: 
 async def test_an_answer_that_does_not_cover_the_group_makes_it_unscorable(load: Load, answer: str, message: str) -> None:
     host = load(f"@hookimpl\ndef longrein_score_group(rewards): return {answer}")
     findings: list[Finding] = []
-    rewards = await host.score_group(GROUP, REWARDS, findings)
+    rewards = await host.score_group(GROUP, REWARDS, Binary(), findings)
     assert set(rewards) == {"r0", "r1", "r2"}
     assert {(reward.value, reward.decided_by) for reward in rewards.values()} == {(None, "plugin:a.py")}
     assert {reward.reason for reward in rewards.values()} == {f"group is unscorable: longrein_score_group answered {message}"}
@@ -349,14 +349,14 @@ async def test_an_answer_that_does_not_cover_the_group_makes_it_unscorable(load:
 async def test_a_group_hook_that_fails_changes_nothing(load: Load, body: str, message: str) -> None:
     host = load(f"@hookimpl\ndef longrein_score_group(rewards):\n    {body}")
     findings: list[Finding] = []
-    assert await host.score_group(GROUP, REWARDS, findings) == REWARDS
+    assert await host.score_group(GROUP, REWARDS, Binary(), findings) == REWARDS
     assert findings[0].message.startswith(f"longrein_score_group {message}")
 
 
 async def test_an_unscorable_rollout_gets_no_number_from_its_group(load: Load) -> None:
     host = load("@hookimpl\ndef longrein_score_group(rewards): return {i: Reward(0.0) for i in rewards}")
     findings: list[Finding] = []
-    rewards = await host.score_group(GROUP, REWARDS, findings)
+    rewards = await host.score_group(GROUP, REWARDS, Binary(), findings)
     assert [rewards[i].value for i in ("r0", "r1", "r2")] == [0.0, 0.0, None]
     assert findings == [Finding("plugin:a.py", "longrein_score_group answered 0.0 for r2, which is unscorable (grader broke)")]
 

@@ -12,10 +12,11 @@ from attrs import evolve, frozen
 
 from longrein.config import Config, PluginsConfig
 from longrein.errors import RunStopped
-from longrein.model import Rollout, Verdict
+from longrein.model import Group, Reward, Rollout, Verdict
 from longrein.plugins import PluginHost
 from longrein.rollout.batch import make_rollouts
 from longrein.rollout.check import check_names
+from longrein.rollout.groups import group_line
 from longrein.rollout.policy import need_extra
 from longrein.rollout.record import RunRecorder, new_run_folder
 from longrein.rollout.spec import RolloutSpec, SessionSpec
@@ -52,7 +53,7 @@ def run(
 
     Args:
         config: from `longrein.config.load` or `from_mapping`.
-        samples: rollouts of each (task, agent).
+        samples: rollouts of each (task, agent); with two or more they are compared where the reward or a hook does that.
         host: loaded plugins; default those that the config names.
         log: takes lines about what is going on.
         progress: called with each finished rollout and the number of rollouts in all.
@@ -78,6 +79,13 @@ def run(
         for agent in config.agents
     ]
     made: list[Rollout] = []
+    final: dict[str, Reward] = {}
+
+    def compared(group: Group, scored: Group) -> None:
+        line = group_line(group, scored)
+        if line["compared"] or line["findings"]:
+            recorder.group(line)
+            final.update((rollout.id, rollout.reward) for rollout in scored.rollouts)
 
     def finished(rollout: Rollout) -> None:
         made.append(rollout)
@@ -85,8 +93,9 @@ def run(
             progress(rollout, len(specs))
 
     try:
-        asyncio.run(make_rollouts(config, host, specs, recorder=recorder, finished=finished, started=started, log=log))
+        asyncio.run(make_rollouts(config, host, specs, recorder=recorder, finished=finished, started=started, compared=compared, log=log))
     finally:
+        made = [evolve(rollout, reward=final.get(rollout.id, rollout.reward)) for rollout in made]
         summary = summarize({"run": [Cell.of(rollout) for rollout in made]})
         recorder.summary(summary)
     if made and all(rollout.verdict.status == "unscorable" for rollout in made):

@@ -15,10 +15,12 @@ from attrs import evolve
 from longrein.comparison import compare_rollouts, write_comparison
 from longrein.config import from_mapping
 from longrein.errors import RecordError
-from longrein.model import Rollout
+from longrein.model import Group, Reward, Rollout
 from longrein.report import write_report
 from longrein.report.page import SCRIPTS, STYLES
-from longrein.rollout.record import config_toml, read_rollouts
+from longrein.rollout.groups import group_line
+from longrein.rollout.record import RunRecorder, config_toml, read_rollouts
+from longrein.rollout.serialize import plain
 from longrein.testing.runs import LARGE, TINY, make_rollout, make_task, start_run, unscorable, write_run
 
 from .conftest import Read
@@ -96,6 +98,19 @@ def test_a_comparison_keeps_its_order_and_its_notes(run_folder: Path) -> None:
     assert overview["kind"] == "compare"
     assert [figures["agent"] for figures in overview["figures"]] == ["opencode", "aider"]
     assert any("Fewer than 6 tasks" in note for note in overview["notes"])
+
+
+def test_what_comparing_a_group_decided_is_shown_instead_of_what_a_rollout_got_by_itself(run_folder: Path) -> None:
+    first, *others = read_rollouts(run_folder)
+    made = Group("g", first.agent, first.taskset, first.task_id, (first, others[0]))
+    final = evolve(first, reward=Reward(0.625, {"judge": 0.125, "passed": 0.5}, "fewer detours", "reward:ruler"))
+    RunRecorder(run_folder, exist_ok=True).group(group_line(made, evolve(made, rollouts=(final, others[0]))))
+    page = Read.of(write_report(run_folder))
+    assert page.index["overview"]["kind"] == "run"
+    assert page.index["rollouts"][0]["reward"] == 0.625
+    assert page.detail()["reward"] == plain(final.reward)
+    assert page.detail()["group"] is None, "nothing was trained"
+    assert page.detail(1)["reward"] == plain(others[0].reward)
 
 
 def test_what_could_not_be_scored_is_shown_and_in_no_rate(tmp_path: Path) -> None:

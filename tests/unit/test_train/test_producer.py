@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import re
 
 import pytest
 
@@ -55,7 +56,7 @@ class QuickEngine:
             phase=spec.phase,
             session=SessionResult(spec.id, spec.agent, Outcome("completed"), Trajectory((turn,))),
             verdict=verdict,
-            reward=Reward(value),
+            reward=Reward(value, reason="" if value is not None else "the judge is down"),
         )
 
     async def score_group(self, group):
@@ -166,15 +167,15 @@ async def test_no_training_session_starts_during_an_evaluation(tmp_path):
 @pytest.mark.parametrize(
     ("reward", "n", "why"),
     [
-        (lambda spec: 0.5, 4, "40 with all rewards equal"),
-        (lambda spec: None, 4, "40 with fewer than two rollouts scored"),
-        (lambda spec: [1.0, None][spec.sample], 4, "40 with fewer than two rollouts scored"),
-        (by_sample, 9, "40 with no trained token"),
+        (lambda spec: 0.5, 4, "40 with all rewards equal); groups.jsonl"),
+        (lambda spec: None, 4, "40 with fewer than two rollouts scored); the last: the judge is down; groups.jsonl"),
+        (lambda spec: [1.0, None][spec.sample], 4, "40 with fewer than two rollouts scored); the last: the judge is down; groups.jsonl"),
+        (by_sample, 9, "40 with no trained token); groups.jsonl"),
     ],
 )
 async def test_nothing_trainable_ends_the_run_with_the_reason(tmp_path, reward, n, why):
     producer, sent = make(tmp_path, QuickEngine(reward, n_tokens=lambda spec: n))
-    with pytest.raises(RunStopped, match=rf"nothing to train on: 40 groups in a row gave no training row \({why}\)"):
+    with pytest.raises(RunStopped, match=re.escape(f"nothing to train on: 40 groups in a row gave no training row ({why}")):
         await producer.run()
     assert not [message for message in sent if isinstance(message, GroupDone) and message.rows]
 

@@ -92,6 +92,8 @@ class Reward:
     parts: Mapping[str, float] = field(factory=dict)
     reason: str = ""
     decided_by: str = ""
+    details: Mapping[str, Any] = field(factory=dict)
+    """What the reward wants in the record, as JSON takes it; numbers become metrics."""
 
 
 @frozen

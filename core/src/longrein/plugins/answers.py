@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 import math
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
@@ -39,7 +40,7 @@ def turn_label(answer: Any) -> TurnLabel | None:
 
 
 def reward(answer: Any) -> Reward | None:
-    """Accept None or a reward whose numbers are finite."""
+    """Accept None or a reward whose numbers are finite and whose details JSON can hold."""
     given = _typed(answer, Reward)
     if given is None:
         return None
@@ -48,6 +49,10 @@ def reward(answer: Any) -> Reward | None:
             continue
         if isinstance(number, bool) or not isinstance(number, (int, float)) or not math.isfinite(number):
             raise BadAnswer(f"a Reward with {name} {number!r}; it takes a finite number")
+    try:
+        json.dumps(given.details, allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise BadAnswer(f"a Reward whose details are no JSON: {error}") from error
     return given if given.value is None else attrs.evolve(given, value=float(given.value))
 
 

@@ -175,24 +175,26 @@ class PluginHost:
             reward = Reward(None, reason=own[0].message if own else "compute answered None")
         return attrs.evolve(reward, decided_by=source)
 
-    async def score_group(self, group: Group, rewards: Mapping[str, Reward], findings: list[Finding]) -> Mapping[str, Reward]:
-        """Return the final rewards of a group: those of the first override that answers, else `rewards`.
+    async def score_group(
+        self, group: Group, rewards: Mapping[str, Reward], default: RewardFunction, findings: list[Finding]
+    ) -> Mapping[str, Reward]:
+        """Return the final rewards of a group: those of the first override that answers, else of `default`, else `rewards`.
 
-        An answer that does not hold one sound reward for every rollout id makes the whole group unscorable.
-        An unscorable rollout stays without a reward whatever is answered.
+        Overrides are given what `default` made of `rewards`. An answer that does not hold one sound reward for every rollout id, or an
+        exception of `default`, makes the whole group unscorable. An unscorable rollout stays without a reward whatever is answered.
         """
-        ids = [rollout.id for rollout in group.rollouts]
+        source, own = f"reward:{default.name}", list[Finding]()
+        call = partial(default.score_group, group, MappingProxyType(dict(rewards)))
+        answer = await ask_async(call, answers.mapping, source=source, hook="score_group", findings=own)
+        findings.extend(own)
+        if own:
+            rewards = _none(group, own[0].message, source)
+        elif answer is not None:
+            rewards = _scored(group, answer, source, "score_group", findings)
         for override in self._overrides["longrein_score_group"]:
             answer = await override.ask_async(answers.mapping, findings, group=group, rewards=MappingProxyType(dict(rewards)))
-            if answer is None:
-                continue
-            try:
-                scored = answers.group_rewards(answer, ids)
-            except BadAnswer as error:
-                reason = f"{override.hook} answered {error}"
-                note(findings, override.source, reason)
-                return dict.fromkeys(ids, Reward(None, reason=f"group is unscorable: {reason}", decided_by=override.source))
-            return {rollout.id: _final(rollout, scored[rollout.id], override, findings) for rollout in group.rollouts}
+            if answer is not None:
+                return _scored(group, answer, override.source, override.hook, findings)
         return rewards
 
     async def rollout_finished(self, rollout: Rollout, findings: list[Finding]) -> None:
@@ -234,10 +236,25 @@ def _unscorable(rollout: Rollout) -> str | None:
     return None
 
 
-def _final(rollout: Rollout, scored: Reward, override: Override, findings: list[Finding]) -> Reward:
+def _scored(group: Group, answer: dict[Any, Any], source: str, hook: str, findings: list[Finding]) -> Mapping[str, Reward]:
+    """Return the rewards of an answer for a group, or none for all when it does not cover the group."""
+    try:
+        scored = answers.group_rewards(answer, [rollout.id for rollout in group.rollouts])
+    except BadAnswer as error:
+        reason = f"{hook} answered {error}"
+        note(findings, source, reason)
+        return _none(group, reason, source)
+    return {rollout.id: _final(rollout, scored[rollout.id], source, hook, findings) for rollout in group.rollouts}
+
+
+def _none(group: Group, reason: str, source: str) -> Mapping[str, Reward]:
+    return {rollout.id: Reward(None, reason=f"group is unscorable: {reason}", decided_by=source) for rollout in group.rollouts}
+
+
+def _final(rollout: Rollout, scored: Reward, source: str, hook: str, findings: list[Finding]) -> Reward:
     reason = _unscorable(rollout)
     if reason is None:
-        return attrs.evolve(scored, decided_by=override.source)
+        return attrs.evolve(scored, decided_by=source)
     if scored.value is not None:
-        note(findings, override.source, f"{override.hook} answered {scored.value} for {rollout.id}, which is unscorable ({reason})")
+        note(findings, source, f"{hook} answered {scored.value} for {rollout.id}, which is unscorable ({reason})")
     return Reward(None, reason=reason, decided_by="verdict")

@@ -52,7 +52,7 @@ def kind_of(folder: Path, cells: Sequence[Cell]) -> str:
     """Return what made a run folder: run, compare or train."""
     if (folder / "comparison.json").exists():
         return "compare"
-    trained = any((folder / name).exists() for name in ("groups.jsonl", "metrics.jsonl")) or any(cell.phase != "run" for cell in cells)
+    trained = (folder / "metrics.jsonl").exists() or any(cell.phase != "run" for cell in cells)
     return "train" if trained else "run"
 
 

@@ -86,7 +86,7 @@ class Traces:
             "seed": rollout.seed,
             "outcome": plain(rollout.outcome),
             "verdict": self._verdict(rollout),
-            "reward": self._bounded(plain(rollout.reward)),
+            "reward": self._bounded((evidence.group or {}).get("compared", {}).get(rollout.id) or plain(rollout.reward)),
             "group": _group(rollout.id, evidence.group),
             "actions": [[action.kind, action.name, cut(action.detail, where=self._where)] for action in rollout.actions[:MAX_ACTIONS]],
             "exit_code": session.exit_code,
@@ -185,7 +185,7 @@ def _final_reward(rollout: Rollout, group: Mapping[str, Any] | None) -> float | 
 
 
 def _group(rollout_id: str, group: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    if group is None:
+    if group is None or "rows" not in group:  # `run` compares rollouts and trains none
         return None
     values = {name: finite(group.get(name)) for name in ("baseline", "std", "rows", "trained_tokens", "skipped")}
     return {**values, "advantage": finite(group.get("advantages", {}).get(rollout_id)), "versions": group.get("versions")}

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from longrein.config import Config
 from longrein.errors import RunStopped
-from longrein.model import Rollout
+from longrein.model import Group, Rollout
+from longrein.rollout.groups import Gathering
 from longrein.rollout.policy import open_policy
 from longrein.rollout.record import RunRecorder
 from longrein.rollout.spec import RolloutSpec, SessionSpec
@@ -25,6 +26,7 @@ async def make_rollouts(
     recorder: RunRecorder,
     finished: Callable[[Rollout], None],
     started: Callable[[SessionSpec], None] | None = None,
+    compared: Callable[[Group, Group], None] | None = None,
     served_name: str | None = None,
     log: Callable[[str], None],
 ) -> None:
@@ -37,6 +39,7 @@ async def make_rollouts(
         recorder: takes each rollout.
         finished: called with each recorded rollout.
         started: called when a session begins.
+        compared: called with each group of two or more, before and after its rollouts were compared; without it none are.
         served_name: name under which the embedded server serves the policy.
         log: takes progress lines.
 
@@ -45,11 +48,14 @@ async def make_rollouts(
     """
     from longrein.rollout.engine import Engine
 
-    waiting = iter(specs)
+    waiting, gathering = iter(specs), Gathering(specs)
 
     async def worker() -> None:
         for spec in waiting:
-            finished(await engine.rollout(spec))
+            rollout = await engine.rollout(spec)
+            finished(rollout)
+            if compared and (group := gathering.add(rollout)):
+                compared(group, await engine.score_group(group))
 
     async with (
         open_policy(config, host, folder=recorder.folder, name=served_name, log=log) as endpoint,

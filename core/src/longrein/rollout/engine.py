@@ -181,9 +181,9 @@ class Engine:
             return ()
 
     async def score_group(self, group: Group) -> Group:
-        """Return the group with the final rewards, after the hooks that compare rollouts; findings stay with the first rollout."""
+        """Return the group with the final rewards, after whatever compares rollouts; findings stay with the first rollout."""
         findings: list[Finding] = []
-        rewards = await self._host.score_group(group, {r.id: r.reward for r in group.rollouts}, findings)
+        rewards = await self._host.score_group(group, {r.id: r.reward for r in group.rollouts}, self._reward, findings)
         rollouts = [evolve(r, reward=rewards[r.id]) for r in group.rollouts]
         if findings:
             first = rollouts[0]

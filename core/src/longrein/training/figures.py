@@ -20,6 +20,9 @@ def of_rollout(rollout: Rollout, trajectory: Trajectory) -> Values:
     values: Values = {f"{agent}/unscorable": (float(status == "unscorable"), 1.0)}
     if rollout.reward.value is not None:
         values[f"{agent}/reward"] = (rollout.reward.value, 1.0)
+    for name, detail in rollout.reward.details.items():
+        if isinstance(detail, (int, float)) and not isinstance(detail, bool):
+            values[f"{agent}/reward/{name}"] = (float(detail), 1.0)
     if status != "unscorable":
         values[f"{agent}/pass_rate"] = (float(status == "passed"), 1.0)
     for kind in OUTCOMES:

@@ -12,6 +12,7 @@ from attrs import define, field, frozen
 from longrein.config import Config
 from longrein.errors import RunStopped
 from longrein.model import Group, Rollout, Task
+from longrein.rollout.groups import group_line
 from longrein.rollout.spec import RolloutSpec
 from longrein.rollout.summary import Cell
 from longrein.training import advantages, figures
@@ -199,9 +200,11 @@ class Producer:
             return
         del self._groups[rollout.group_id]
         members = tuple(sorted(group.rollouts, key=lambda member: member.sample))
-        scored = await self._engine.score_group(Group(rollout.group_id, group.agent, rollout.taskset, group.task.id, members))
+        made = Group(rollout.group_id, group.agent, rollout.taskset, group.task.id, members)
+        scored = await self._engine.score_group(made)
         built = [await asyncio.to_thread(self._build, rollout) for rollout in scored.rollouts]
-        self._complete(group, scored, {r.id: rows for r, (rows, _) in zip(scored.rollouts, built, strict=True)}, [f for _, f in built])
+        row_sets = {r.id: rows for r, (rows, _) in zip(scored.rollouts, built, strict=True)}
+        self._complete(group, made, scored, row_sets, [f for _, f in built])
         self._look_ahead.expected -= self._config.train.group_size
         self._notify()
 
@@ -209,18 +212,20 @@ class Producer:
         rows = build_rows(rollout.trajectory, rollout_id=rollout.id, agent=rollout.agent, token_budget=self._token_budget)
         return rows, figures.of_rollout(rollout, rows.relabelled)
 
-    def _complete(self, group: _GroupUnderWay, scored: Group, row_sets: dict[str, RowSet], values: Sequence[figures.Values]) -> None:
+    def _complete(
+        self, group: _GroupUnderWay, made: Group, scored: Group, row_sets: dict[str, RowSet], values: Sequence[figures.Values]
+    ) -> None:
         score = advantages.score([rollout.reward.value for rollout in scored.rollouts])
         rows: list[TrainRow] = []
         if score.skipped is None:
             rows = self._rows(scored, score, row_sets)
         skipped = score.skipped or (None if rows else "no_row")
-        self._recorder.group(_record(group, scored, score, rows, skipped))
+        self._recorder.group(group_line(made, scored) | _record(group, scored, score, rows, skipped))
         for figure in (*values, figures.of_group(skipped, len(rows))):
             self._send(Metrics(figure))
         self._look_ahead.rows += len(rows)
         self._send(GroupDone(group.position, group.number, tuple(rows)))
-        self._count_empty(skipped)
+        self._count_empty(skipped, scored)
 
     def _rows(self, scored: Group, score: advantages.GroupScore, row_sets: dict[str, RowSet]) -> list[TrainRow]:
         trained = {key: count for key, rows in row_sets.items() if (count := sum(row.n_trained for row in rows.rows))}
@@ -237,7 +242,7 @@ class Producer:
                     made.append(TrainRow(row, advantage * weights[rollout.id], prompt, completion))
         return made
 
-    def _count_empty(self, skipped: str | None) -> None:
+    def _count_empty(self, skipped: str | None, scored: Group) -> None:
         if skipped is None:
             self._empty.clear()
             return
@@ -245,8 +250,9 @@ class Producer:
         if len(self._empty) >= MAX_EMPTY_GROUPS:
             why = {"no_variance": "all rewards equal", "too_few_scored": "fewer than two rollouts scored", "no_row": "no trained token"}
             counts = ", ".join(f"{count} with {why[reason]}" for reason, count in Counter(self._empty).most_common())
+            reason = next((f"; the last: {r.reward.reason}" for r in scored.rollouts if r.reward.value is None and r.reward.reason), "")
             raise RunStopped(
-                f"nothing to train on: {MAX_EMPTY_GROUPS} groups in a row gave no training row ({counts}); "
+                f"nothing to train on: {MAX_EMPTY_GROUPS} groups in a row gave no training row ({counts}){reason}; "
                 "groups.jsonl has the rewards of each. Easier tasks, a larger [train] group_size or another [reward] may help"
             )
 
@@ -261,15 +267,8 @@ def _record(
 ) -> dict[str, Any]:
     versions = [row.row.version for row in rows]
     return {
-        "id": scored.id,
         "number": group.number,
         "position": group.position,
-        "agent": scored.agent,
-        "taskset": scored.taskset,
-        "task_id": scored.task_id,
-        "rewards": {r.id: r.reward.value for r in scored.rollouts},
-        "outcomes": {r.id: r.outcome.kind for r in scored.rollouts},
-        "statuses": {r.id: r.verdict.status for r in scored.rollouts},
         "baseline": score.baseline,
         "std": score.std,
         "advantages": {r.id: a for r, a in zip(scored.rollouts, score.advantages, strict=True)},
