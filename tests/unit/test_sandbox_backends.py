@@ -173,7 +173,7 @@ async def start_docker(runtime: Path, env: Mapping[str, str], **options: str) ->
     sandbox = DockerSandbox(
         limits=SandboxLimits(memory_mb=100), capture_port=None, runtime=runtime, options=DockerSandbox.Options(**options)
     )
-    plan = LaunchPlan(["agent", "--yes"], env=env, files={"/home/agent/conf": "c"})
+    plan = LaunchPlan(["agent", "--yes"], env=env, files={"/home/agent/conf": "c"}, workdir_too="/app")
     session = await sandbox.start(0, plan, files={"in.txt": "task"}, toolchain=None)
     result = await session.wait()
     assert (result.exit_code, result.stdout, result.stderr) == (3, b"said\n", b"warned\n")
@@ -206,7 +206,7 @@ async def test_the_docker_command_line(runtime: Path, tmp_path: Path, monkeypatc
     started = json.loads(plan)
     assert (started["argv"], started["engine_fd"], started["relay_socket"]) == (["agent", "--yes"], 2, "/opt/longrein/policy")
     writable = [argv[i + 1] for i, word in enumerate(argv) if word == "--mount" and not argv[i + 1].endswith(",readonly")]
-    assert [mount.rpartition("dst=")[2] for mount in writable] == ["/work", "/home/agent"]
+    assert [mount.rpartition("dst=")[2] for mount in writable] == ["/work", "/home/agent", "/app"]
     assert [path.name for path in runtime.iterdir()] == ["s0.sock"]
 
 

@@ -46,6 +46,8 @@ def test_an_agent_sees_instruction_and_files_and_nothing_of_the_tests(tmp_path: 
         ("schema_version = '2.0'\n", "schema version 2.0"),
         ("schema_version = '1.3'\nsource = 'x'\n[task]\nname = 'org/sum'\n", ""),
         ("not toml", "cannot be read"),
+        ("environment = ''\nagent = []\n", ""),
+        ("environment = 'x'\n", "asks for environment"),
     ],
 )
 def test_a_task_that_asks_for_what_is_not_here_is_refused(tmp_path: Path, toml: str, reason: str) -> None:
@@ -125,6 +127,10 @@ def test_tests_that_would_need_a_network_are_refused(tmp_path: Path) -> None:
         assert f"tests/test.sh calls {'pip' if 'pip' in line else line.split()[0]}" in rejected(task)
     (task / "tests" / "test.sh").unlink()
     assert rejected(task) == "it has no tests/test.sh"
+
+
+def test_an_instruction_without_a_word_is_refused(tmp_path: Path) -> None:
+    assert rejected(make_task(tmp_path / "sum", instruction="# canary GUID 1\n\n")) == "its instruction.md is empty"
 
 
 def test_a_folder_of_tasks_is_recognised_and_lists_what_it_refuses(tmp_path: Path) -> None:

@@ -45,6 +45,13 @@ class SandboxContract(Contract):
         require(result.exit_code == 3, f"exit code {result.exit_code}, wanted 3")
         require(dict(result.workspace) == {"out.txt": b"new\n"}, f"the workspace came back as {dict(result.workspace)}")
 
+    def test_workdir_at_a_second_path(self) -> None:
+        """Where it says that it can, the working folder is shown at the path by which a task names it."""
+        if not self.sandbox.shows_workdir_twice:
+            not_applicable("this sandbox shows the working folder at one path, and says so")
+        (result,) = self._run("cat /kit-app/in.txt; echo out > /kit-app/out.txt", files={"in.txt": "in\n"}, workdir="/kit-app")
+        require(result.stdout == "in\n" and result.workspace.get("out.txt") == b"out\n", f"/kit-app is another folder: {result.stderr!r}")
+
     def test_environment_is_cleared(self) -> None:
         """The environment is the plan's with HOME, PATH, TMPDIR and LANG; nothing of the engine's gets in."""
         os.environ["LONGREIN_KIT_SECRET"] = "secret"
@@ -153,11 +160,12 @@ class SandboxContract(Contract):
         env: Mapping[str, str] | None = None,
         timeout_s: float = 60,
         at_once: int = 1,
+        workdir: str | None = None,
     ) -> Sequence[SessionResult]:
         """Run a shell script in sessions of this sandbox."""
         if (reason := self.sandbox.unavailable()) is not None:
             not_applicable(reason)
-        shell = Shell(script, dict(files or {}), dict(home or {}), env)
+        shell = Shell(script, dict(files or {}), dict(home or {}), env, workdir)
         results = asyncio.run(_run(self.sandbox, self.options, shell, timeout_s, at_once))
         for result in results:
             require(result.outcome.kind != "sandbox_error", f"the session could not be made: {result.outcome.reason}")
@@ -172,6 +180,8 @@ class Shell:
     files: Mapping[str, str]
     home: Mapping[str, str]
     env: Mapping[str, str] | None
+    workdir: str | None = None
+    """A second path of its working folder."""
 
 
 async def _run(sandbox: type[Sandbox], options: Mapping[str, Any], shell: Shell, timeout_s: float, at_once: int) -> Sequence[SessionResult]:
@@ -189,6 +199,6 @@ async def _run(sandbox: type[Sandbox], options: Mapping[str, Any], shell: Shell,
     config = from_mapping({"taskset": "rehearsal", "agents": {"rehearsal": {}}, "limits": limits, "sandbox": backend})
     host = PluginHost.load().with_classes({("agent", "rehearsal"): Program, ("sandbox", sandbox.name): sandbox, **wanting({"t": {}})})
     async with Engine(config, host, endpoint=None) as engine:
-        task = Task("t", "t", PublicTask("", dict(shell.files)), TaskRef("rehearsal", "t"), "rehearsal")
+        task = Task("t", "t", PublicTask("", dict(shell.files), workdir=shell.workdir), TaskRef("rehearsal", "t"), "rehearsal")
         specs = [RolloutSpec.of(task, "rehearsal", sample, run_seed=0) for sample in range(at_once)]
         return [rollout.session for rollout in await asyncio.gather(*map(engine.rollout, specs))]

@@ -62,13 +62,13 @@ def read_settings(folder: Path, *, offline: bool) -> HarborSettings:
     for name, value in values.items():
         if name not in DESCRIPTIVE and value:
             _check_section(name, value)
-    environment = values.get("environment", {})
+    environment = values.get("environment") or {}
     if not offline and (environment.get("allow_internet") or environment.get("network_mode") in ("public", "allowlist")):
         raise TaskError("it asks for a network, which sessions here do not have; the option offline = true takes it all the same")
     asked = {key: environment[key] for key in RESOURCES if environment.get(key)}
-    if limit := values.get("agent", {}).get("timeout_sec"):
+    if limit := (values.get("agent") or {}).get("timeout_sec"):
         asked["timeout_s"] = limit
-    timeout_s = values.get("verifier", {}).get("timeout_sec") or VERIFIER_S
+    timeout_s = (values.get("verifier") or {}).get("timeout_sec") or VERIFIER_S
     if not isinstance(timeout_s, (int, float)) or timeout_s <= 0:
         raise TaskError(f"task.toml: verifier.timeout_sec must be a number above 0, got {timeout_s!r}")
     return HarborSettings(environment.get("docker_image") or None, float(timeout_s), asked)

@@ -127,6 +127,8 @@ def _instruction(path: Path) -> str:
         raise TaskError("its instruction.md is not UTF-8 text") from error
     while lines and (CANARY.match(lines[0].strip()) or not lines[0].strip()):
         del lines[0]
+    if not lines:
+        raise TaskError("its instruction.md is empty")
     return "".join(lines)
 
 
