@@ -38,6 +38,8 @@ from longrein.testing.scripted import ScriptedServer
 from longrein.testing.solver import solver
 
 BOUND = 1.10
+LONGEST_S = 300.0
+"""Of a bare agent; one that cannot use the engine's replies may ask for ever."""
 PROGRAM = "print(2 * int(input()))\n"
 Batch = Callable[[], Awaitable[None]]
 
@@ -74,7 +76,12 @@ async def bare(adapter: AgentAdapter, task: Task, url: str) -> None:
         process = await asyncio.create_subprocess_exec(
             *plan.argv, cwd=work, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
         )
-        output = await process.communicate()
+        try:
+            async with asyncio.timeout(LONGEST_S):
+                output = await process.communicate()
+        finally:
+            if process.returncode is None:
+                process.kill()
         if (work / "solution.py").read_text().strip() != PROGRAM.strip():
             raise SystemExit(f"the bare {adapter.name} did not write the program: {output}")
 

@@ -56,6 +56,25 @@ def test_an_echoed_history_is_an_exact_token_prefix(rounds: list[tuple[dict[str,
         assert max(end) < VOCABULARY
 
 
+def test_an_agent_that_asks_for_a_stream_gets_the_same_reply_in_events() -> None:
+    with (
+        ScriptedServer(lambda _: Reply("hi", [("run", {"a": 1}), ("run", {"b": 2})])) as policy,
+        httpx.Client(base_url=policy.endpoint.url) as http,
+    ):
+        body = {"messages": [{"role": "user", "content": "go"}]}
+        whole = http.post("/chat/completions", json=body).json()
+        *events, end = http.post("/chat/completions", json={**body, "stream": True}).text.strip().split("\n\n")
+    assert end == "data: [DONE]"
+    chunks = [json.loads(event.removeprefix("data: ")) for event in events]
+    deltas = [choice["delta"] for chunk in chunks for choice in chunk["choices"]]
+    assert "".join(delta.get("content") or "" for delta in deltas) == "hi"
+    calls = [call for delta in deltas for call in delta.get("tool_calls", ())]
+    assert [call.pop("index") for call in calls] == [0, 1]
+    assert calls == whole["choices"][0]["message"]["tool_calls"]
+    assert [choice["finish_reason"] for chunk in chunks for choice in chunk["choices"]] == [None, "tool_calls"]
+    assert chunks[-1]["usage"] == whole["usage"]
+
+
 def test_the_server_answers_in_the_engines_form() -> None:
     with ScriptedServer(lambda _: Reply("hi", [("run", {"b": 1, "a": 2})])) as policy, httpx.Client(base_url=policy.endpoint.url) as http:
         assert http.get("/models").json()["data"][0] == {"id": "scripted", "object": "model", "max_model_len": 200_000}

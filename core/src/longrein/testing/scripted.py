@@ -118,7 +118,10 @@ class ScriptedServer:
         if reply.status != 200:
             return _error(reply.status, reply.text)
         # json.dumps and not JSONResponse: a faulty reply may hold NaN.
-        return Response(json.dumps({**_render(body, prompt, reply), **reply.extra}), media_type="application/json")
+        answer = {**_render(body, prompt, reply), **reply.extra}
+        if body.get("stream"):
+            return Response(_events(answer), media_type="text/event-stream")
+        return Response(json.dumps(answer), media_type="application/json")
 
     async def _held(self, request: Request, event: threading.Event) -> bool:
         while not event.is_set():
@@ -176,6 +179,21 @@ def _render(body: Mapping[str, Any], prompt: list[int], reply: Reply) -> dict[st
     if body.get("return_token_ids") and reply.fault != "no_ids":
         result["prompt_token_ids"], choice["token_ids"] = prompt, ids
     return result
+
+
+def _events(answer: Mapping[str, Any]) -> str:
+    """Return a reply as the events of a stream, for agents that ask without capture between; ids and log-probabilities are left out."""
+    choice = answer["choices"][0]
+    calls = [{"index": index, **call} for index, call in enumerate(choice["message"].get("tool_calls") or ())]
+    delta = {**choice["message"], "tool_calls": calls} if calls else {"role": "assistant", "content": choice["message"]["content"] or ""}
+    parts: list[tuple[list[dict[str, Any]], Any]] = [
+        ([{"index": 0, "delta": delta, "finish_reason": None}], None),
+        ([{"index": 0, "delta": {}, "finish_reason": choice["finish_reason"]}], None),
+        ([], answer["usage"]),
+    ]
+    head = {"id": answer["id"], "object": "chat.completion.chunk", "created": answer["created"], "model": answer["model"]}
+    chunks = [json.dumps({**head, "choices": choices, "usage": usage}) for choices, usage in parts]
+    return "".join(f"data: {chunk}\n\n" for chunk in (*chunks, "[DONE]"))
 
 
 def _damage(ids: list[int], values: list[float | None], fault: Fault | None) -> tuple[list[int], list[float | None]]:
