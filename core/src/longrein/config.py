@@ -213,9 +213,9 @@ class CompareConfig:
 class Config:
     """A whole config file."""
 
-    agents: Mapping[str, Mapping[str, Any]]
-    """Agent name to its options; the order is the order of the tables."""
     taskset: TasksetConfig | None = None
+    agents: Mapping[str, Mapping[str, Any]] = field(factory=dict)
+    """Agent name to its options; the order is the order of the tables."""
     tasksets: Mapping[str, TasksetConfig] = field(factory=dict)
     """Instead of `taskset`: several, each with a name."""
     run: RunConfig = RunConfig()
