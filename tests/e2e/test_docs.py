@@ -167,7 +167,8 @@ def test_every_block_is_run_or_read(page: str) -> None:
     for block in blocks(page, "toml"):
         values = tomllib.loads(block)
         if "project" not in values:  # a config, or a part of one
-            config = from_mapping({"taskset": "practice", "agents": {"nop": {}}} | values)
+            base: dict[str, Any] = {"agents": {"nop": {}}} if "tasksets" in values else {"taskset": "practice", "agents": {"nop": {}}}
+            config = from_mapping(base | values)
             for name, options in config.agents.items():
                 if not (name == "function" and "my_package" in str(options)):
                     PluginHost.load().agent(name, options)

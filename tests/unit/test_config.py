@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import tomllib
 from pathlib import Path
 
 import pytest
 
-from longrein.config import Config, from_mapping, load
+from longrein.config import Config, from_mapping, load, task_sources
 from longrein.errors import ConfigError, UnknownNameError
 from longrein.rollout.record import config_toml
 
@@ -70,6 +71,40 @@ def test_a_config_without_agents_or_task_set_says_so() -> None:
         from_mapping({"taskset": "practice", "agents": {}})
     with pytest.raises(ConfigError, match="needs taskset"):
         from_mapping({"agents": {"nop": {}}})
+
+
+SEVERAL = {"agents": {"nop": {}}, "tasksets": {"easy": "practice", "hard": {"name": "deepcoder:taco", "limit": 5}}}
+
+
+def test_several_task_sets_have_names_and_a_single_one_has_none() -> None:
+    config = from_mapping(SEVERAL | {"eval": {"tasksets": {"held-out": "practice"}}}, ["tasksets.easy.limit=3"])
+    assert config.eval
+    assert {name: (section.name, section.limit) for name, section in task_sources(config).items()} == {
+        "easy": ("practice", 3),
+        "hard": ("deepcoder:taco", 5),
+    }
+    assert list(task_sources(config.eval)) == ["held-out"]
+    assert list(task_sources(from_mapping(BASE))) == [""]
+    assert from_mapping(tomllib.loads(config_toml(config))) == config
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        (SEVERAL | {"taskset": "practice"}, r"has \[taskset\] \('practice'\) and \[tasksets\] \(easy, hard\); keep one"),
+        (SEVERAL | {"eval": {}}, r"needs taskset: \[eval.taskset\], or \[eval.tasksets.NAME\]"),
+        (SEVERAL | {"tasksets": {}}, r"needs taskset: \[taskset\], or \[tasksets.NAME\]"),
+        (SEVERAL | {"tasksets": {"a.b": "practice"}}, r"\[tasksets\] has the name 'a.b', which begins task ids; use letters"),
+        (SEVERAL | {"tasksets": {"a": {"name": "practice", "weight": 2}}}, r"unknown key in config.tasksets.a 'weight'"),
+        (SEVERAL | {"train": {"mixture": {"tasksets": {"easy": -1}}}}, r"tasksets.easy is a weight and must be 0 or more, got -1.0"),
+        (SEVERAL | {"train": {"mixture": {"agents": {"nop": float("nan")}}}}, "agents.nop is a weight and must be 0 or more, got nan"),
+        (SEVERAL | {"train": {"mixture": {"taskset": {}}}}, "did you mean 'tasksets'?"),
+        (SEVERAL | {"train": {"curriculum": {"skip_after": -1}}}, "skip_after"),
+    ],
+)
+def test_task_sets_and_weights_that_do_not_fit(values: dict[str, object], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        from_mapping(values)
 
 
 def test_files_that_cannot_be_read_or_are_not_toml(tmp_path: Path) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from attrs import evolve
 from scipy import stats
 
+from longrein.cli.output import show_summary
 from longrein.model import Outcome, Rollout, SessionResult, Trajectory, Verdict
 from longrein.rollout.summary import Cell, difference, summarize, wilson
 
@@ -46,6 +48,31 @@ def test_difference_is_paired_by_task_and_equals_scipys_paired_t_interval() -> N
 def test_no_interval_under_six_pairs() -> None:
     side = cells("x", {f"t{i}": [True] for i in range(5)})
     assert difference(side, side) == {"difference": 0.0, "pairs": 5, "interval": None}
+
+
+def on(taskset: str, side: list[Cell]) -> list[Cell]:
+    return [evolve(cell, taskset=taskset) for cell in side]
+
+
+def test_several_task_sets_have_figures_of_their_own_for_each_agent_and_pooled(capsys: pytest.CaptureFixture[str]) -> None:
+    def side(passed: bool) -> list[Cell]:
+        easy = on("easy", cells("x", {"easy.t": [True]}) + cells("x", {"easy.t": [passed]}, "opencode"))
+        return easy + on("hard", cells("x", {"hard.t": [passed]}))
+
+    summary = summarize({"before": side(False), "after": side(True)})
+    aider = summary["agents"]["aider"]["tasksets"]
+    assert "tasksets" not in summary["agents"]["opencode"], "it has rollouts on one only"
+    assert (aider["easy"]["change"]["difference"], aider["hard"]["change"]["difference"]) == (0.0, 1.0)
+    assert summary["tasksets"]["easy"]["before"]["pass_rate"] == 0.5
+    assert summary["tasksets"]["easy"]["change"] == {"difference": 0.5, "pairs": 2, "interval": None}
+    show_summary(summary)
+    printed = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["aider", "on", "hard", "before", "0.0", "%"] in [line[:6] for line in printed]
+    assert ["all", "on", "easy", "before", "50.0", "%"] in [line[:6] for line in printed]
+
+
+def test_one_task_set_has_no_figures_of_its_own() -> None:
+    assert "tasksets" not in str(summarize({"run": on("practice", cells("run", {"a": [True]}))}))
 
 
 def test_summary_has_both_sides_for_each_agent_and_counts_outcomes_of_training_too() -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import evolve, frozen
 
-from longrein.config import Config, PluginsConfig
+from longrein.config import Config, PluginsConfig, task_sources
 from longrein.errors import RunStopped
 from longrein.model import Group, Reward, Rollout, Verdict
 from longrein.plugins import PluginHost
@@ -21,7 +21,7 @@ from longrein.rollout.policy import need_extra
 from longrein.rollout.record import RunRecorder, new_run_folder
 from longrein.rollout.spec import RolloutSpec, SessionSpec
 from longrein.rollout.summary import Cell, summarize
-from longrein.rollout.tasks import load_tasks
+from longrein.rollout.tasks import load_all
 
 if TYPE_CHECKING:
     from longrein.comparison.run import CompareResult
@@ -69,7 +69,7 @@ def run(
     config = evolve(config, plugins=PluginsConfig(host.use))  # files by their whole path, as the record must name them
     check_names(config, host)
     folder = new_run_folder(config)
-    tasks = load_tasks(config.taskset, host)
+    tasks = load_all(task_sources(config), host)
     recorder = RunRecorder(folder)
     recorder.start(config, tasks=len(tasks), samples=samples)
     specs = [
@@ -204,7 +204,8 @@ def grade_row(
 
 
 def with_limit(config: Config, limit: int | None, out: Path | None) -> Config:
-    """Return the config with a task limit and a run folder from the command line."""
+    """Return the config with a limit for each task set and a run folder from the command line."""
     if limit is not None:
-        config = evolve(config, taskset=evolve(config.taskset, limit=limit))
+        sets = {name: evolve(section, limit=limit) for name, section in task_sources(config).items()}
+        config = evolve(config, tasksets=sets) if config.taskset is None else evolve(config, taskset=sets[""])
     return evolve(config, run=evolve(config.run, out=out)) if out is not None else config

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -18,6 +20,16 @@ def positive(_instance: Any, attribute: Attribute[Any], value: float) -> None:
     """Refuse numbers that are not above zero."""
     if not value > 0:
         raise ValueError(f"{attribute.name} must be > 0, got {value!r}")
+
+
+def weights(_instance: Any, attribute: Attribute[Any], value: Mapping[str, float]) -> None:
+    """Refuse weights below zero."""
+    for name, weight in value.items():
+        if not 0 <= weight < math.inf:
+            raise ValueError(f"{attribute.name}.{name} is a weight and must be 0 or more, got {weight!r}")
+
+
+NAME = re.compile(r"[A-Za-z0-9_-]+")
 
 
 @frozen
@@ -40,7 +52,7 @@ class PluginsConfig:
 
 @frozen
 class TasksetConfig:
-    """[taskset] or [eval.taskset]"""
+    """[taskset], [tasksets.NAME], and the same below [eval]"""
 
     name: str
     """A registered task set, "name:config", or a folder ending in "/"."""
@@ -125,6 +137,28 @@ class SamplingConfig:
 
 
 @frozen
+class MixtureConfig:
+    """[train.mixture] what a run is trained on, in proportion; what is not named here has weight 1"""
+
+    agents: Mapping[str, float] = field(factory=dict, validator=weights)
+    """Agent name to its weight; 0 leaves it to the evaluation."""
+    tasksets: Mapping[str, float] = field(factory=dict, validator=weights)
+    """Name in [tasksets] to its weight."""
+    mixed_groups: bool = False
+    """Spread the rollouts of a group over the agents, by their weights; else a group has one agent."""
+
+
+@frozen
+class CurriculumConfig:
+    """[train.curriculum] tasks that are always or never solved rest for a while"""
+
+    skip_after: int = field(default=0, validator=validators.ge(0))
+    """Groups in a row, all solved or none, after which a task rests; 0 is never."""
+    revisit: int = field(default=3, validator=positive)
+    """It rests for as many groups as so many passes over the task set have."""
+
+
+@frozen
 class TrainConfig:
     """[train]"""
 
@@ -137,11 +171,15 @@ class TrainConfig:
     max_staleness: int = field(default=4, validator=validators.ge(1))
     """Policy versions a row may lag behind at the loss."""
     weighting: Literal["token", "rollout"] = "token"
+    scale_rewards: Literal["group", "agent"] = "group"
+    """What advantages are divided by: the spread of the group's rewards, or that of the agent's over its last groups."""
     token_budget: int | None = None
     """Longest row in tokens (longer ones are discarded); default from the policy server's max_model_len."""
     save_steps: int = field(default=10, validator=positive)
     dtype: Literal["float32", "bfloat16"] = "float32"
     sync_timeout_s: float = field(default=120.0, validator=positive)
+    mixture: MixtureConfig = MixtureConfig()
+    curriculum: CurriculumConfig = CurriculumConfig()
     sampling: SamplingConfig = SamplingConfig()
     report_to: tuple[str, ...] = ()
     trl: Mapping[str, Any] = field(factory=dict)
@@ -152,7 +190,9 @@ class TrainConfig:
 class EvalConfig:
     """[eval] tasks never trained on"""
 
-    taskset: TasksetConfig
+    taskset: TasksetConfig | None = None
+    tasksets: Mapping[str, TasksetConfig] = field(factory=dict)
+    """Instead of `taskset`: several, each with a name."""
     samples: int = field(default=4, validator=positive)
     """Rollouts of each (task, agent) and side."""
     every: int = 0
@@ -173,9 +213,11 @@ class CompareConfig:
 class Config:
     """A whole config file."""
 
-    taskset: TasksetConfig
-    agents: Mapping[str, Mapping[str, Any]]
+    taskset: TasksetConfig | None = None
+    agents: Mapping[str, Mapping[str, Any]] = field(factory=dict)
     """Agent name to its options; the order is the order of the tables."""
+    tasksets: Mapping[str, TasksetConfig] = field(factory=dict)
+    """Instead of `taskset`: several, each with a name."""
     run: RunConfig = RunConfig()
     plugins: PluginsConfig = PluginsConfig()
     policy: PolicyConfig = PolicyConfig()
@@ -193,6 +235,11 @@ class Config:
     def serves_policy(self) -> bool:
         """True when longrein starts the policy server itself."""
         return self.policy.url is None
+
+
+def task_sources(section: Config | EvalConfig) -> dict[str, TasksetConfig]:
+    """Return the task sets of a config, or of its [eval], by their names in [tasksets]; a single [taskset] has the name ""."""
+    return dict(section.tasksets) if section.taskset is None else {"": section.taskset}
 
 
 def load(path: Path, sets: Sequence[str] = ()) -> Config:
@@ -226,7 +273,22 @@ def from_mapping(values: Mapping[str, Any], sets: Sequence[str] = ()) -> Config:
     config = structure(Config, merged, where="config")
     if not config.agents:
         raise ConfigError("config names no agent; add a table such as [agents.opencode]")
+    _check_tasksets(config, "")
+    if config.eval is not None:
+        _check_tasksets(config.eval, "eval.")
     return config
+
+
+def _check_tasksets(section: Config | EvalConfig, prefix: str) -> None:
+    if section.taskset is None and not section.tasksets:
+        raise ConfigError(f"config needs taskset: [{prefix}taskset], or [{prefix}tasksets.NAME] for each of several")
+    if section.taskset is not None and section.tasksets:
+        raise ConfigError(
+            f"config has [{prefix}taskset] ({section.taskset.name!r}) and [{prefix}tasksets] ({', '.join(section.tasksets)}); "
+            "keep one of them"
+        )
+    if bad := [name for name in section.tasksets if not NAME.fullmatch(name)]:
+        raise ConfigError(f"[{prefix}tasksets] has the name {bad[0]!r}, which begins task ids; use letters, digits, - and _")
 
 
 def _is_file(name: str) -> bool:
@@ -235,10 +297,18 @@ def _is_file(name: str) -> bool:
 
 
 def _name_tasksets(values: dict[str, Any]) -> None:
-    """Turn `taskset = "name"` into the table it is short for."""
+    """Turn `taskset = "name"` into the table it is short for, in [tasksets] too."""
     for section in (values, values.get("eval")):
-        if isinstance(section, dict) and isinstance(section.get("taskset"), str):
-            section["taskset"] = {"name": section["taskset"]}
+        if isinstance(section, dict):
+            _name_taskset(section, "taskset")
+            if isinstance(several := section.get("tasksets"), dict):
+                for name in several:
+                    _name_taskset(several, name)
+
+
+def _name_taskset(tables: dict[str, Any], key: str) -> None:
+    if isinstance(tables.get(key), str):
+        tables[key] = {"name": tables[key]}
 
 
 def _copy(value: Any) -> Any:

@@ -50,7 +50,7 @@ class FakeEngine:
             id=spec.id,
             group_id=spec.group_id,
             agent=spec.agent,
-            taskset="numbers",
+            taskset=spec.task.taskset,
             task_id=spec.task.id,
             task_digest=spec.task.digest,
             sample=spec.sample,

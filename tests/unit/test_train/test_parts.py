@@ -1,5 +1,6 @@
 """The parts of training that need no model: advantages, order and look-ahead, the row buffer, resume state, settings."""
 
+import json
 import queue
 import random
 
@@ -8,7 +9,7 @@ from hypothesis import given, settings, strategies
 
 from longrein.config import from_mapping
 from longrein.errors import ConfigError, RecordError, RunStopped, UnknownNameError
-from longrein.model import PublicTask, Row, Task, TaskRef
+from longrein.model import Row
 from longrein.rollout.summary import Cell
 from longrein.training import advantages
 from longrein.training import settings as trl_settings
@@ -16,7 +17,7 @@ from longrein.training import state as states
 from longrein.training.buffer import RowBuffer
 from longrein.training.messages import GroupDone, TrainRow
 from longrein.training.producer import Place
-from longrein.training.schedule import Curriculum, LookAhead
+from longrein.training.schedule import LookAhead
 from longrein.training.state import TrainState
 
 
@@ -65,6 +66,47 @@ def test_groups_that_say_nothing_are_skipped(rewards, why):
     assert score.advantages == (None,) * len(rewards)
 
 
+def test_an_agents_scale_makes_its_advantages_average_one_and_keeps_what_groups_differ_in():
+    scales = advantages.AgentScales()
+    rewards = {"small": ([0.0, 0.1], [0.0, 0.3]), "large": ([0.0, 1.0], [0.0, 3.0])}
+    squares = {}
+    for agent, groups in rewards.items():
+        made = []
+        for values in groups:
+            score, used = scales.scale(advantages.score(values), values, [agent] * 2)
+            made.append(score.advantages[1])
+        assert made[0] == pytest.approx(1.0, abs=1e-6), "the first group is scaled by itself"
+        assert used == {agent: pytest.approx(((groups[0][1] ** 2 + groups[1][1] ** 2) / 8) ** 0.5)}
+        squares[agent] = made
+    assert squares["small"] == pytest.approx(squares["large"], abs=1e-5), "a scale ten times as large changes nothing"
+    again = advantages.AgentScales(json.loads(json.dumps(scales.state())))
+    assert again.scale(advantages.score([0.0, 1.0]), [0.0, 1.0], ["large"] * 2) == scales.scale(
+        advantages.score([0.0, 1.0]), [0.0, 1.0], ["large"] * 2
+    )
+
+
+def test_in_a_group_of_several_agents_each_has_its_scale_and_all_have_one_baseline():
+    rewards = [0.0, 1.0, 0.4, None]
+    score, used = advantages.AgentScales().scale(advantages.score(rewards), rewards, ["a", "a", "b", "c"])
+    baseline = 1.4 / 3
+    spread = ((baseline**2 + (1 - baseline) ** 2) / 2) ** 0.5
+    assert used == {"a": pytest.approx(spread), "b": pytest.approx(baseline - 0.4)}
+    assert score.advantages == (
+        pytest.approx(-baseline / spread),
+        pytest.approx((1 - baseline) / spread),
+        pytest.approx(-1, abs=1e-6),
+        None,
+    )
+
+
+def test_an_agents_scale_forgets_what_is_twenty_groups_old():
+    scales = advantages.AgentScales()
+    for reward in [100.0] + [1.0] * 20:
+        score, used = scales.scale(advantages.score([0.0, reward]), [0.0, reward], ["a", "a"])
+    assert used == {"a": pytest.approx(0.5)}
+    assert score.baseline == 0.5
+
+
 def test_weights_even_out_lengths_within_bounds():
     weights = advantages.rollout_weights({"short": 10, "long": 30})
     assert weights == {"short": 2.0, "long": pytest.approx(2 / 3)}
@@ -73,36 +115,16 @@ def test_weights_even_out_lengths_within_bounds():
     assert extreme["many"] == pytest.approx(5000.5 / 10_000)
 
 
-# --- order and look-ahead
-
-
-def tasks(n):
-    return [Task(f"t{i}", f"d{i}", PublicTask("p"), TaskRef("s", f"t{i}"), "v") for i in range(n)]
-
-
-def test_every_pass_asks_every_agent_on_every_task_once_and_interleaves_them():
-    order = Curriculum(tasks(5), ["a", "b"], seed=3)
-    passes = [[order.at(position) for position in range(start, start + 10)] for start in (0, 10)]
-    for one in passes:
-        assert sorted((task.id, agent) for task, agent in one) == sorted((f"t{i}", agent) for i in range(5) for agent in "ab")
-        assert [agent for _, agent in one] == ["a", "b"] * 5
-    assert passes[0] != passes[1]
-    assert Curriculum(tasks(5), ["a", "b"], seed=3).at(13) == order.at(13)
-    assert [order.passes(position) for position in (0, 9, 10)] == [0, 0, 1]
-
-
-def test_a_resumed_order_leaves_out_what_is_done():
-    positions = Curriculum(tasks(2), ["a"], seed=0).positions(4, [5, 7])
-    assert [next(positions) for _ in range(4)] == [4, 6, 8, 9]
+# --- look-ahead and rows
 
 
 def make_row(version):
     return Row(rollout_id="r", agent="a", input_ids=[1, 2], mask=[0, 1], logprobs=[0.0, -1.0], version=version)
 
 
-def group(position, versions, number=None):
+def group(position, versions, number=None, **drawn):
     rows = tuple(TrainRow(make_row(version), 1.0) for version in versions)
-    return GroupDone(position, position if number is None else number, rows)
+    return GroupDone(position, position if number is None else number, rows, **drawn)
 
 
 @settings(max_examples=60, deadline=None)
@@ -114,7 +136,7 @@ def group(position, versions, number=None):
     drift=strategies.booleans(),
 )
 def test_the_look_ahead_never_hangs_and_staleness_is_that_at_the_loss(seed, max_staleness, rows_per_step, group_size, drift):
-    """A trainer that fetches batch k+1 before step k, a worker whose groups give 0 to 2 rows a rollout, in any order."""
+    """A trainer that fetches batch k+1 before step k, a worker whose groups give a row, or 1 or 2 for each rollout, in any order."""
     draw, steps = random.Random(seed), 5
     buffer = RowBuffer(TrainState(version=7), rows_per_step=rows_per_step, max_staleness=max_staleness, max_steps=steps)
     ahead = LookAhead(version=8, **buffer.look_ahead())
@@ -143,7 +165,7 @@ def test_the_look_ahead_never_hangs_and_staleness_is_that_at_the_loss(seed, max_
             position += 1
         assert under_way, "neither side can go on"
         place, begun = under_way.pop(draw.randrange(len(under_way)))
-        n_rows = draw.choice([0, group_size, group_size, 2 * group_size])
+        n_rows = draw.choice([1, group_size, group_size, 2 * group_size])
         ahead.expected -= group_size
         ahead.rows += n_rows
         buffer.add(group(place, [begun - (draw.random() < 0.1 if drift else 0) for _ in range(n_rows)]))
@@ -189,23 +211,24 @@ def test_get_raises_what_ended_the_worker_even_with_rows_waiting():
 
 
 def test_a_place_leaves_out_groups_whose_rows_were_not_all_trained():
-    buffer = RowBuffer(TrainState(place=Place(10, (12,)), groups_stepped=3), rows_per_step=2, max_staleness=4, max_steps=9)
-    buffer.add(group(13, []))
-    buffer.add(group(11, [1, 1]))
-    buffer.add(group(10, [1, 1, 1]))
+    start = Place(10, (12, 13), again=((10, "old", 1), (14, "older", 1)))
+    buffer = RowBuffer(TrainState(place=start, groups_stepped=3), rows_per_step=2, max_staleness=4, max_steps=9)
+    assert buffer.place() == start
+    buffer.add(group(11, [1, 1], drawn=("t11", 0), open=((10, "old", 1), (14, "t14", 2)), state={"at": 1}))
+    buffer.add(group(10, [1, 1, 1], drawn=("t10", 2), open=((14, "new", 2),), state={"at": 2}))
     for _ in range(4):
         buffer.get(timeout=1)
-    assert buffer.place() == Place(10, (12, 13))
+    assert buffer.place() == Place(10, (12, 13), ((10, "t10", 2), (11, "t11", 0), (14, "new", 2)), {"at": 2})
     buffer.step_done()
-    assert buffer.place() == Place(10, (11, 12, 13))
+    assert buffer.place() == Place(10, (11, 12, 13), ((10, "t10", 2), (14, "new", 2)), {"at": 2})
     buffer.step_done()
-    assert buffer.place() == Place(10, (11, 12, 13)), "one row of group 10 is not trained"
+    assert buffer.place().done == (11, 12, 13), "one row of group 10 is not trained"
     assert buffer.groups_stepped == 4
-    buffer.add(group(14, [1]))
+    buffer.add(group(14, [1], drawn=("new", 2), state={"at": 3}))
     for _ in range(2):
         buffer.get(timeout=1)
     buffer.step_done()
-    assert buffer.place() == Place(15, ())
+    assert buffer.place() == Place(15, (), (), {"at": 3})
 
 
 # --- resume state
@@ -216,7 +239,8 @@ def checkpoint(folder, step, whole=True):
     path.mkdir(parents=True)
     (path / "trainer_state.json").write_text("{}")
     if whole:
-        states.write(TrainState(step, step + 1, evals={"eval:0": (Cell("a", "t", "eval:0", None, "completed", 0.5),)}), path)
+        place = Place(4, (6,), ((4, "t4", 1), (5, "t1", 0)), {"curriculum": {"a/s": {"steps": 7}}})
+        states.write(TrainState(step, step + 1, place=place, evals={"eval:0": (Cell("a", "t", "eval:0", None, "completed", 0.5),)}), path)
     return path
 
 
@@ -230,6 +254,17 @@ def test_the_last_whole_checkpoint_is_found_and_read_back(tmp_path):
     state = states.read(whole)
     assert (state.step, state.version) == (10, 11)
     assert state.evals["eval:0"][0].passed is None
+    assert state.place == Place(4, (6,), ((4, "t4", 1), (5, "t1", 0)), {"curriculum": {"a/s": {"steps": 7}}})
+
+
+def test_a_state_from_before_the_curriculum_had_one_is_read(tmp_path):
+    path = checkpoint(tmp_path, 1)
+    values = json.loads((path / states.NAME).read_text())
+    values["place"] = {"position": 3, "done": [5]}
+    for cell in values["evals"]["eval:0"]:
+        del cell["taskset"]
+    (path / states.NAME).write_text(json.dumps(values))
+    assert states.read(path).place == Place(3, (5,))
 
 
 def test_resuming_what_is_no_run_is_refused(tmp_path):

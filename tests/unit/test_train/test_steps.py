@@ -17,6 +17,7 @@ from longrein.plugins import PluginHost
 from longrein.serve.process import ControlClient, ServerProcess
 from longrein.training import state as states
 from longrein.training import train, worker
+from longrein.training.mixture import Mixture
 
 FAKE = str(Path(__file__).with_name("fake_child.py"))
 PLUGIN = """
@@ -71,9 +72,13 @@ def trains(tmp_path, model, monkeypatch):
     start = ServerProcess.start
     monkeypatch.setattr(ServerProcess, "start", lambda *args, **options: servers.append(start(*args, **options)) or servers[-1])
 
-    def run(*sets, engine=None, resume=None, log=None):
+    def run(*sets, engine=None, resume=None, log=None, tasksets=None):
         monkeypatch.setenv("LONGREIN_TEST_ENGINE", json.dumps(engine or {}))
-        return train(from_mapping(settings(tmp_path, model), sets), host=host, resume=resume, log=log)
+        values = settings(tmp_path, model)
+        if tasksets:
+            del values["taskset"]
+            values["tasksets"] = tasksets
+        return train(from_mapping(values, sets), host=host, resume=resume, log=log)
 
     yield run
     assert psutil.Process().children(recursive=True) == []
@@ -187,6 +192,39 @@ def test_a_killed_engine_process_ends_training_and_resume_goes_on(trains, tmp_pa
     (folder / "summary.json").unlink()  # as if killed in the last evaluation
     assert trains(*sets, resume=folder) == folder
     assert json.loads((folder / "summary.json").read_text())["agents"]["tick"]["after"]["n"] == 4
+
+
+def test_two_task_sets_in_proportion_through_a_kill_and_a_resume(trains, tmp_path):
+    """Their tasks have the same ids. What was trained is the mixture, and the checkpoint has the curriculum."""
+    sets = (
+        "train.max_steps=4",
+        "train.save_steps=1",
+        "train.mixture={agents={tock=2}, tasksets={high=3}}",
+        "train.curriculum.skip_after=2",
+        "train.scale_rewards='agent'",
+        "eval.tasksets={held={name='numbers', options={first=100, n=1}}, out={name='numbers', options={first=200, n=1}}}",
+        "eval.samples=1",
+    )
+    several = {"low": {"name": "numbers"}, "high": {"name": "numbers", "options": {"first": 50}}}
+    with pytest.raises(RunStopped, match="killed by SIGKILL"):
+        trains(*sets, engine={"die_at": 4 + 8 * 3}, tasksets=several)
+    folder = tmp_path / "run"
+    reached = states.read(states.last_checkpoint(folder))
+    assert reached.place.state["curriculum"].keys() == {f"{agent}/{name}" for agent in ("tick", "tock") for name in several}
+    assert reached.place.state["scales"]
+    assert trains(*sets, resume=folder, tasksets=several) == folder
+
+    groups = lines(folder, "groups.jsonl")
+    assert {group["task_id"] for group in groups} <= {f"low.n{i}" for i in range(3)} | {f"high.n{i}" for i in range(50, 53)}
+    mixture = Mixture({"tick": 1.0, "tock": 2.0}, {"low": 1.0, "high": 3.0})
+    assert all(
+        (part := mixture.at(group["position"])) and (group["agent"], group["taskset"]) == (part.agent, part.taskset) for group in groups
+    )
+    assert {f"tock/high/{name}" for name in ("reward", "pass_rate")} <= set().union(*steps(folder))
+    assert sum(m.get("mixture/tock/high/trained_total", 0) for m in steps(folder)) >= 1
+    summary = json.loads((folder / "summary.json").read_text())
+    assert summary["tasksets"].keys() == {"held", "out"}
+    assert summary["agents"]["tick"]["tasksets"]["held"]["after"]["n"] == 1
 
 
 def test_what_the_engine_raises_is_the_reason(trains):

@@ -21,10 +21,10 @@ def overrides(*, taskset: str | None, policy: str | None, policy_url: str | None
     """Return flags as overrides of config keys: `--set` comes last and wins.
 
     Args:
-        taskset: replaces the whole [taskset], whose options belong to another one.
+        taskset: replaces [taskset] or [tasksets], whose options belong to others.
         policy, policy_url: keys of [policy].
         sets: what `--set` gave.
     """
-    flags = [] if taskset is None else [f"taskset={{name={json.dumps(taskset)}}}"]
+    flags = [] if taskset is None else ["tasksets={}", f"taskset={{name={json.dumps(taskset)}}}"]
     flags += [f"policy.{key}={json.dumps(value)}" for key, value in (("model", policy), ("url", policy_url)) if value is not None]
     return [*flags, *(sets or ())]

@@ -31,6 +31,7 @@ def gold(
 ) -> None:
     """Grade the solutions that a task set comes with, and list those that fail, for `[taskset] exclude`."""
     from longrein.cli.output import say
+    from longrein.config import task_sources
     from longrein.errors import ConfigError, RunStopped
     from longrein.plugins import PluginHost
     from longrein.rollout.gold import GoldReport
@@ -48,7 +49,7 @@ def gold(
             say(f"{so_far.counts.total()} tasks: {', '.join(f'{n} {status}' for status, n in so_far.counts.items())}")
 
     try:
-        grade_solutions(config.taskset, host, verifiers=config.verifiers, report=report, progress=progress)
+        grade_solutions(task_sources(config)[""], host, verifiers=config.verifiers, report=report, progress=progress)
     finally:
         if report.counts:
             file.write_text(report.text(), encoding="utf-8", errors="replace")

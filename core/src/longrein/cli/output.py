@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
@@ -77,13 +77,10 @@ def interval(values: Sequence[float] | None) -> str:
 
 
 def show_summary(summary: Mapping[str, Any]) -> None:
-    """Print the pass rates of a summary, a row for each agent and side, and for all agents together."""
+    """Print the pass rates of a summary, a row for each agent and side, for each task set of several, and for all agents together."""
     rows = []
-    parts = dict(summary["agents"])
-    if "pooled" in summary:
-        parts["pooled"] = {**summary["pooled"], "outcomes": {}}
-    for agent, sides in parts.items():
-        outcomes = ", ".join(f"{kind} {count}" for kind, count in sides["outcomes"].items())
+    for agent, sides in _parts(summary):
+        outcomes = ", ".join(f"{kind} {count}" for kind, count in sides.get("outcomes", {}).items())
         if not {"run", "before"} & set(sides):  # trained without [eval]
             rows.append((agent, "train", "-", "-", "", "", outcomes))
         for side in ("run", "before", "after"):
@@ -94,6 +91,16 @@ def show_summary(summary: Mapping[str, Any]) -> None:
         if "change" in sides:
             rows.append(("", "change", *_change(sides["change"])))
     show_table(("agent", "side", "pass rate", "95 % interval", "n", "unscorable", "outcomes"), rows)
+
+
+def _parts(summary: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    for agent, figures in summary["agents"].items():
+        yield agent, figures
+        yield from ((f"{agent} on {name}", part) for name, part in figures.get("tasksets", {}).items())
+    if len(summary["agents"]) > 1:
+        yield from ((f"all on {name}", part) for name, part in summary.get("tasksets", {}).items())
+    if "pooled" in summary:
+        yield "pooled", summary["pooled"]
 
 
 def _change(change: Mapping[str, Any]) -> tuple[str, str, str, str, str]:

@@ -45,8 +45,8 @@ def show(
     from longrein.rollout.tasks import open_taskset
 
     flags = [f"taskset.name={name!r}", *(f"taskset.options.{item}" for item in sets or ())]
-    section = configs.from_mapping({"agents": {"nop": {}}}, flags).taskset
-    taskset = open_taskset(section, PluginHost.load())
+    sources = configs.task_sources(configs.from_mapping({"agents": {"nop": {}}}, flags))
+    taskset = open_taskset(sources[""], PluginHost.load())
     if taskset.training_refused:
         say(f"cannot be trained on: {taskset.training_refused}", style="yellow")
     if rejected:

@@ -67,13 +67,14 @@ def config_of_run(checkpoints: Sequence[str]) -> dict[str, Any] | None:
         run,
         run=RunConfig("compare", seed=run.run.seed),
         taskset=run.eval.taskset if run.eval else run.taskset,
+        tasksets=run.eval.tasksets if run.eval else run.tasksets,
         policy=PolicyConfig(max_model_len=run.policy.max_model_len),
         train=TrainConfig(sampling=run.train.sampling, dtype=run.train.dtype),
         eval=None,
         compare=CompareConfig(run.eval.samples) if run.eval else CompareConfig(),
     )
     values = tomllib.loads(config_toml(config))
-    return values if run.eval else {key: value for key, value in values.items() if key != "taskset"}
+    return values if run.eval else {key: value for key, value in values.items() if key not in ("taskset", "tasksets")}
 
 
 def _split(text: str) -> tuple[Path | None, str]:

@@ -14,7 +14,7 @@ from longrein.comparison.checkpoints import find_checkpoints
 from longrein.comparison.figures import compare_rollouts
 from longrein.comparison.files import write_comparison
 from longrein.comparison.model import ComparedPolicy, Comparison
-from longrein.config import Config, PluginsConfig
+from longrein.config import Config, PluginsConfig, task_sources
 from longrein.errors import RunStopped
 from longrein.model import Rollout
 from longrein.plugins import PluginHost
@@ -24,7 +24,7 @@ from longrein.rollout.policy import need_extra
 from longrein.rollout.record import RunRecorder, new_run_folder, read_rollouts
 from longrein.rollout.spec import RolloutSpec, SessionSpec
 from longrein.rollout.summary import Cell, summarize
-from longrein.rollout.tasks import load_tasks
+from longrein.rollout.tasks import load_all
 from longrein.toolchain.lock import locked
 
 Log = Callable[[str], None]
@@ -92,7 +92,7 @@ def compare(
 
 
 def _parts(config: Config, host: PluginHost, log: Log) -> Iterator[_Part]:
-    tasks = load_tasks(config.taskset, host)
+    tasks = load_all(task_sources(config), host)
     if not config.compare.checkpoints:
         yield _Part(ComparedPolicy(""), config, None, plan(config, tasks))
         return

@@ -117,7 +117,10 @@ def _check_training(folder: Path, report: ExportReport) -> None:
 
     try:
         config = configs.load(folder / "config.toml")
-        refused = open_taskset(config.taskset, PluginHost.load()).training_refused
+        host = PluginHost.load()
+        refused = next(
+            filter(None, (open_taskset(source, host).training_refused for source in configs.task_sources(config).values())), None
+        )
     except (LongreinError, OSError) as error:
         report.notes.append(f"whether the tasks may be trained on is not known here: {error}")
         return

@@ -130,10 +130,11 @@ class Rollout:
 
 @frozen
 class Group:
-    """The rollouts of one (task, agent) that GRPO compares."""
+    """The rollouts of one (task, agent) that GRPO compares; of several agents where the config mixes them."""
 
     id: str
     agent: str
+    """Empty where the group has several agents."""
     taskset: str
     task_id: str
     rollouts: tuple[Rollout, ...]

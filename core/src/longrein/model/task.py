@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from attrs import field, frozen
+from attrs import Factory, field, frozen
 
 
 @frozen
@@ -52,3 +52,5 @@ class Task:
     verifier: str
     """Name of the verifier that grades it."""
     metadata: Mapping[str, Any] = field(factory=dict)
+    taskset: str = Factory(lambda task: task.ref.taskset, takes_self=True)
+    """Name of the task set in a run: its table in [tasksets], else that of `ref`."""

@@ -56,7 +56,7 @@ def charts(
     steps: dict[int, dict[str, Any]] = defaultdict(dict)
     for line in metrics:
         steps[line.get("step", 0)].update(line)
-    agents = sorted({*(group["agent"] for group in groups), *(cell.agent for cell in evals)})
+    agents = sorted({*(agent for group in groups for agent in _agents(group).values()), *(cell.agent for cell in evals)})
     step = "optimizer step"
 
     def series(name: str, key: str) -> Line:
@@ -101,7 +101,7 @@ def _evaluated(agent: str, evals: Sequence[Cell]) -> Line:
 
 
 def _by_group(agent: str, groups: Sequence[Mapping[str, Any]]) -> Line:
-    mine = sorted((group for group in groups if group["agent"] == agent), key=lambda group: group["number"])
+    mine = sorted((group for group in groups if agent in _agents(group).values()), key=lambda group: group["number"])
     size = max(1, math.ceil(len(mine) / BINS))
     points = []
     for start in range(0, len(mine), size):
@@ -109,11 +109,18 @@ def _by_group(agent: str, groups: Sequence[Mapping[str, Any]]) -> Line:
         cells = [
             Cell(agent, "", "train", None if status == "unscorable" else status == "passed", "", None)
             for group in part
-            for status in group["statuses"].values()
+            for rollout, status in group["statuses"].items()
+            if _agents(group)[rollout] == agent
         ]
         if point := _rate_point(sum(group["number"] for group in part) / len(part), cells):
             points.append(point)
     return Line(agent, points)
+
+
+def _agents(group: Mapping[str, Any]) -> Mapping[str, str]:
+    """Return the agent of each rollout of a group."""
+    agents: Mapping[str, str] = group.get("agents") or dict.fromkeys(group["statuses"], group["agent"])
+    return agents
 
 
 def _rate_point(at: float, cells: Sequence[Cell]) -> tuple[float, float, float, float] | None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from longrein import config as configs
 from longrein.comparison import Comparison
-from longrein.config import Config
+from longrein.config import Config, task_sources
 from longrein.errors import ConfigError
 from longrein.report.curves import charts
 from longrein.report.text import cut, cut_deep
@@ -69,7 +69,8 @@ def _facts(folder: Path, config: Config | None, cells: Sequence[Cell]) -> list[t
     environment = _environment(folder)
     if config:
         policy = config.policy
-        facts += [("task set", config.taskset.name), ("policy", f"{policy.model} at {policy.url}" if policy.url else policy.model)]
+        sets = ", ".join(section.name for section in task_sources(config).values())
+        facts += [("task set", sets), ("policy", f"{policy.model} at {policy.url}" if policy.url else policy.model)]
         facts += [("seed", str(config.run.seed)), ("sandbox", config.sandbox.backend), ("reward", config.reward.name)]
     if version := environment.get("packages", {}).get("longrein"):
         facts.append(("longrein", version))
@@ -100,12 +101,21 @@ def _sides(cells: Sequence[Cell]) -> dict[str, list[Cell]]:
 def _rates(sides: Mapping[str, Sequence[Cell]]) -> list[dict[str, Any]]:
     rows = []
     for phase, cells in sides.items():
-        agents = sorted({cell.agent for cell in cells})
-        parts = {agent: [cell for cell in cells if cell.agent == agent] for agent in agents}
-        if len(agents) > 1:
-            parts["all agents"] = list(cells)
-        rows += [{"phase": phase, "agent": agent, **rate(part)} for agent, part in parts.items()]
+        rows += [{"phase": phase, "agent": name, **rate(part)} for name, part in _parts(cells).items()]
     return rows
+
+
+def _parts(cells: Sequence[Cell]) -> dict[str, list[Cell]]:
+    """Return the cells of each agent, of each agent on each task set of several, and of all agents."""
+    parts: dict[str, list[Cell]] = {}
+    several = len({cell.taskset for cell in cells}) > 1
+    for cell in sorted(cells, key=lambda cell: (cell.agent, cell.taskset)):
+        parts.setdefault(cell.agent, []).append(cell)
+        if several:
+            parts.setdefault(f"{cell.agent} on {cell.taskset}", []).append(cell)
+    if len({cell.agent for cell in cells}) > 1:
+        parts["all agents"] = list(cells)
+    return parts
 
 
 def _changes(sides: Mapping[str, Sequence[Cell]]) -> list[dict[str, Any]]:
@@ -113,19 +123,8 @@ def _changes(sides: Mapping[str, Sequence[Cell]]) -> list[dict[str, Any]]:
     evals = [phase for phase in sides if phase.startswith("eval:")]
     if len(evals) < 2:
         return []
-    before, after = sides[evals[0]], sides[evals[-1]]
-    agents: list[str | None] = list(dict.fromkeys(cell.agent for cell in before))
-    if len(agents) > 1:
-        agents.append(None)
-    return [
-        {
-            "agent": agent or "all agents",
-            "from": evals[0],
-            "to": evals[-1],
-            **difference(*([cell for cell in cells if agent in (None, cell.agent)] for cells in (before, after))),
-        }
-        for agent in agents
-    ]
+    before, after = _parts(sides[evals[0]]), _parts(sides[evals[-1]])
+    return [{"agent": name, "from": evals[0], "to": evals[-1], **difference(cells, after.get(name, ()))} for name, cells in before.items()]
 
 
 def _without_tasks(figures: dict[str, Any]) -> dict[str, Any]:

@@ -143,7 +143,7 @@ class Engine:
             id=spec.id,
             group_id=spec.group_id,
             agent=spec.agent,
-            taskset=spec.task.ref.taskset,
+            taskset=spec.task.taskset,
             task_id=spec.task.id,
             task_digest=spec.task.digest,
             sample=spec.sample,

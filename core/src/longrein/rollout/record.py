@@ -58,10 +58,10 @@ class RunRecorder:
 
     def task(self, task: Task) -> None:
         """Append what agents are given of a task, once; its sessions began from these files. Nothing hidden is written."""
-        key = (task.ref.taskset, task.id, task.digest)
+        key = (task.taskset, task.id, task.digest)
         if key not in self._tasks:
             self._tasks.add(key)
-            names = {"taskset": task.ref.taskset, "task_id": task.id, "task_digest": task.digest}
+            names = {"taskset": task.taskset, "task_id": task.id, "task_digest": task.digest}
             self._line("tasks.jsonl", {"schema_version": SCHEMA_VERSION, **names, "public": plain(task.public)})
 
     def rollout(self, rollout: Rollout) -> None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import define, evolve, field, frozen
 
-from longrein.config import Config, TasksetConfig
+from longrein.config import Config, task_sources
 from longrein.errors import ConfigError, LongreinError, RecordError
 from longrein.model import Finding, Outcome, Rollout, Task, Verdict
 from longrein.rollout.check import check_verifiers
@@ -24,7 +24,7 @@ from longrein.rollout.grading import Grader
 from longrein.rollout.ordered import ordered
 from longrein.rollout.record import read_rollouts, read_workspace
 from longrein.rollout.serialize import rollout_to_json
-from longrein.rollout.tasks import open_taskset
+from longrein.rollout.tasks import named, open_taskset
 
 if TYPE_CHECKING:
     from longrein.plugins import PluginHost
@@ -145,15 +145,16 @@ def _all_tasks(folder: Path, config: Config, host: PluginHost) -> tuple[Mapping[
 
 def _tasks(config: Config, section: str, ids: Iterable[str], host: PluginHost) -> Tasks:
     """Return the tasks with these ids, or why the task set cannot be read."""
-    source: TasksetConfig = config.eval.taskset if section == "eval" and config.eval is not None else config.taskset
+    sources = task_sources(config.eval if section == "eval" and config.eval is not None else config)
     missing, found = set(ids), dict[str, Task]()
     try:
-        for task in open_taskset(source, host).tasks():
-            if task.id in missing:
-                missing.remove(task.id)
-                found[task.id] = task
-                if not missing:
-                    break
+        for name, source in sources.items():
+            for task in (named(task, name) for task in open_taskset(source, host).tasks()):
+                if task.id in missing:
+                    missing.remove(task.id)
+                    found[task.id] = task
+                    if not missing:
+                        return found
     except LongreinError as error:
         return error
     return found

@@ -28,13 +28,14 @@ class Cell:
     """None when unscorable."""
     outcome: str
     reward: float | None
+    taskset: str = ""
 
     @classmethod
     def of(cls, rollout: Rollout) -> Cell:
         """Return the cell of a rollout."""
         status = rollout.verdict.status
         passed = None if status == "unscorable" else status == "passed"
-        return cls(rollout.agent, rollout.task_id, rollout.phase, passed, rollout.outcome.kind, rollout.reward.value)
+        return cls(rollout.agent, rollout.task_id, rollout.phase, passed, rollout.outcome.kind, rollout.reward.value, rollout.taskset)
 
 
 def rate(cells: Iterable[Cell]) -> dict[str, Any]:
@@ -95,7 +96,7 @@ def _by_pair(cells: Iterable[Cell]) -> dict[tuple[str, str], float]:
 
 
 def summarize(sides: Mapping[str, Sequence[Cell]], *, trained: Sequence[Cell] = ()) -> dict[str, Any]:
-    """Return the content of summary.json.
+    """Return the content of summary.json. With several task sets, `tasksets` has figures of each, for each agent and pooled.
 
     Args:
         sides: "before" and "after" of a training run, or "run" alone.
@@ -105,11 +106,25 @@ def summarize(sides: Mapping[str, Sequence[Cell]], *, trained: Sequence[Cell] = 
     agents: dict[str, Any] = {}
     for agent in dict.fromkeys(cell.agent for cell in everything):
         mine = {side: [cell for cell in cells if cell.agent == agent] for side, cells in sides.items()}
-        agents[agent] = {side: rate(cells) for side, cells in mine.items()}
+        agents[agent] = _figures(mine)
         agents[agent]["outcomes"] = dict(Counter(cell.outcome for cell in everything if cell.agent == agent))
-        if {"before", "after"} <= set(mine):
-            agents[agent]["change"] = difference(mine["before"], mine["after"])
-    summary: dict[str, Any] = {"agents": agents}
+        agents[agent] |= _by_taskset(mine)
+    summary: dict[str, Any] = {"agents": agents, **_by_taskset(sides)}
     if {"before", "after"} <= set(sides):
-        summary["pooled"] = {side: rate(cells) for side, cells in sides.items()} | {"change": difference(sides["before"], sides["after"])}
+        summary["pooled"] = _figures(sides)
     return summary
+
+
+def _figures(sides: Mapping[str, Sequence[Cell]]) -> dict[str, Any]:
+    figures: dict[str, Any] = {side: rate(cells) for side, cells in sides.items()}
+    if {"before", "after"} <= set(sides):
+        figures["change"] = difference(sides["before"], sides["after"])
+    return figures
+
+
+def _by_taskset(sides: Mapping[str, Sequence[Cell]]) -> dict[str, Any]:
+    names = dict.fromkeys(cell.taskset for cells in sides.values() for cell in cells)
+    if len(names) < 2:
+        return {}
+    parts = {name: {side: [cell for cell in cells if cell.taskset == name] for side, cells in sides.items()} for name in names}
+    return {"tasksets": {name: _figures(part) for name, part in parts.items()}}

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import itertools
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from attrs import evolve
 
 from longrein.config import TasksetConfig
 from longrein.errors import ConfigError, TaskError
@@ -46,6 +49,27 @@ def load_tasks(config: TasksetConfig, host: PluginHost) -> list[Task]:
         twice = next(i for i in ids if ids.count(i) > 1)
         raise TaskError(f"task set {config.name!r} has two tasks with id {twice!r}")
     return tasks
+
+
+def load_all(sources: Mapping[str, TasksetConfig], host: PluginHost) -> list[Task]:
+    """Return the tasks of several task sets, one set after the other.
+
+    Where a set has a name, the ids of its tasks begin with it ("easy.t1"): two sets may have a task "t1" each. Lists of excluded
+    tasks have the ids of the set itself.
+
+    Args:
+        sources: name to section; see `longrein.config.task_sources`.
+        host: the loaded plugins.
+
+    Raises:
+        TaskError: a set gives no task, or two tasks with one id.
+    """
+    return [named(task, name) for name, section in sources.items() for task in load_tasks(section, host)]
+
+
+def named(task: Task, name: str) -> Task:
+    """Return a task as one of the task set with this name in [tasksets]; unchanged where the name is empty."""
+    return evolve(task, id=f"{name}.{task.id}", taskset=name) if name else task
 
 
 def _excluded(path: Path | None) -> set[str]:

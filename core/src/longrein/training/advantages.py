@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 SAME = 1e-6
 """Rewards closer than this are equal: a rounding difference must not become an advantage of 1."""
 EPSILON = 1e-8
 BOUNDS = (1 / 8, 8.0)
+LAST = 20
+"""Groups of an agent whose spread its scale is made from."""
 
 
 @frozen
@@ -44,6 +47,49 @@ def score(rewards: Sequence[float | None]) -> GroupScore:
     if max(scored) - min(scored) < SAME:
         return GroupScore(mean, std, nothing, "no_variance")
     return GroupScore(mean, std, tuple(None if r is None else (r - mean) / (std + EPSILON) for r in rewards))
+
+
+class AgentScales:
+    """The spread of each agent's rewards within groups, over its last 20 groups with variance.
+
+    With `scale_rewards = "agent"` an advantage is (r - b) / (s_a + 1e-8): b is the group's mean as before, and s_a, one number for each
+    agent, is the root of the mean over these groups, this one included, of the mean of (r - b)^2 over the agent's rollouts. So the
+    squares of every agent's advantages average about 1, whatever the scale of its rewards, and among the groups of one agent
+    those with more spread weigh more. Dividing by the group's own spread instead (DeepSeekMath, arXiv 2402.03300, eq. 10) makes every
+    group weigh the same, however little its rewards differ (Dr. GRPO, arXiv 2503.20783, section 3.1).
+
+    Args:
+        state: what `state` returned, to go on from there.
+    """
+
+    def __init__(self, state: Mapping[str, Sequence[float]] | None = None) -> None:
+        self._squares = {agent: deque(values, LAST) for agent, values in (state or {}).items()}
+
+    def scale(self, score: GroupScore, rewards: Sequence[float | None], agents: Sequence[str]) -> tuple[GroupScore, dict[str, float]]:
+        """Take a group in and return it with these advantages, and the scale of each of its agents.
+
+        Args:
+            score: of a group that is not skipped.
+            rewards: as given to `score`.
+            agents: of the same rollouts.
+        """
+        gaps = [None if reward is None or score.baseline is None else reward - score.baseline for reward in rewards]
+        for agent in dict.fromkeys(agents):
+            mine = [gap**2 for gap, whose in zip(gaps, agents, strict=True) if gap is not None and whose == agent]
+            if mine:
+                self._squares.setdefault(agent, deque(maxlen=LAST)).append(_mean(mine))
+        scales = {agent: math.sqrt(_mean(self._squares[agent])) for agent in dict.fromkeys(agents) if agent in self._squares}
+        made = tuple(None if gap is None else gap / (scales[agent] + EPSILON) for gap, agent in zip(gaps, agents, strict=True))
+        return evolve(score, advantages=made), scales
+
+    def state(self) -> dict[str, list[float]]:
+        """Return plain data to go on from."""
+        return {agent: list(values) for agent, values in self._squares.items()}
+
+
+def _mean(values: Iterable[float]) -> float:
+    kept = list(values)
+    return math.fsum(kept) / len(kept)
 
 
 def rollout_weights(n_trained: Mapping[str, int]) -> dict[str, float]:

@@ -40,6 +40,8 @@ class RowBuffer:
         self._left: dict[int, int] = {}
         self._done = set(state.place.done)
         self._position = state.place.position
+        self._drawn = {position: (task, visit) for position, task, visit in state.place.again}
+        self._state = state.place.state
         self._lock = threading.Lock()
         self.groups_stepped = state.groups_stepped
         self.dropped = 0
@@ -64,8 +66,8 @@ class RowBuffer:
         """Take a finished group (called by the reader thread)."""
         with self._lock:
             self._left[group.position] = len(group.rows)
-            if not group.rows:
-                self._finish(group.position)
+            self._drawn |= {position: (task, visit) for position, task, visit in group.open} | {group.position: group.drawn}
+            self._state = group.state
         for row in group.rows:
             self._rows.put((group.position, group.number, row))
 
@@ -116,7 +118,8 @@ class RowBuffer:
     def place(self) -> Place:
         """Return where a resumed run goes on: groups whose rows were not all trained are made again."""
         with self._lock:
-            return Place(self._position, tuple(sorted(self._done)))
+            again = tuple((position, *drawn) for position, drawn in sorted(self._drawn.items()))
+            return Place(self._position, tuple(sorted(self._done)), again, self._state)
 
     def _drop(self, position: int) -> None:
         self.dropped += 1
@@ -132,7 +135,7 @@ class RowBuffer:
             return True
 
     def _finish(self, position: int) -> None:
-        del self._left[position]
+        del self._left[position], self._drawn[position]
         self._done.add(position)
         while self._position in self._done:
             self._done.remove(self._position)

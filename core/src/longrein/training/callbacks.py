@@ -133,7 +133,11 @@ def _rates(cells: Sequence[Cell]) -> str:
 
 
 def _step_line(step: int, steps: int, numbers: Mapping[str, float]) -> str:
-    rates = [f"{key.removesuffix('/pass_rate')} {value:.2f}" for key, value in numbers.items() if key.endswith("/pass_rate")]
+    rates = [
+        f"{key.removesuffix('/pass_rate')} {value:.2f}"
+        for key, value in numbers.items()
+        if key.endswith("/pass_rate") and key.count("/") == 1
+    ]
     parts = [f"step {step}/{steps}", *(["passed: " + ", ".join(rates)] if rates else [])]
     for key, name in (("ratio", "ratio"), ("staleness/mean", "staleness"), ("perf/rollout_wait_s", "waited s")):
         if key in numbers:

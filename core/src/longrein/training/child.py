@@ -14,7 +14,7 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -23,16 +23,16 @@ from typing import Any, Self
 from attrs import evolve
 
 from longrein.capture.endpoint import PolicyEndpoint
-from longrein.config import Config, from_mapping
+from longrein.config import Config, from_mapping, task_sources
 from longrein.errors import ConfigError, LongreinError
 from longrein.model import Task
 from longrein.plugins import PluginHost
 from longrein.rollout.policy import endpoint_of, policy_agents
 from longrein.rollout.record import RunRecorder
-from longrein.rollout.tasks import load_tasks, open_taskset
+from longrein.rollout.tasks import load_all, open_taskset
 from longrein.training.messages import Ended, Heartbeat, Ready
 from longrein.training.producer import Place, Producer, RolloutEngine
-from longrein.training.schedule import Curriculum, LookAhead
+from longrein.training.schedule import LookAhead
 
 HEARTBEAT_S = 2.0
 LINE_LIMIT = 1 << 24
@@ -121,6 +121,7 @@ class _Child:
         agents = tuple(policy_agents(config, host))
         if not agents:
             raise ConfigError(f"none of the agents {', '.join(config.agents)} calls the model, so there is nothing to train")
+        weights = agent_weights(config, agents)
         self._send(Ready(len(tasks), len(eval_tasks), agents))
         go = await self._control(lines, until="go")
         if go is None:
@@ -132,7 +133,8 @@ class _Child:
             self._producer = Producer(
                 config,
                 engine,
-                curriculum=Curriculum(tasks, agents, config.run.seed),
+                agents=weights,
+                tasks=tasks,
                 eval_tasks=eval_tasks,
                 place=Place(**start["place"]),
                 number=start["number"],
@@ -179,20 +181,37 @@ class _Child:
             await asyncio.sleep(HEARTBEAT_S)
 
 
-def training_tasks(config: Config, host: PluginHost) -> tuple[list[Task], list[Task]]:
-    """Return the tasks of [taskset] and of [eval.taskset].
+def agent_weights(config: Config, agents: Sequence[str]) -> dict[str, float]:
+    """Return the weight of each agent that calls the model.
 
     Raises:
-        ConfigError: the task set is not for training, or a task is in both, by id or by content.
+        ConfigError: another agent has a weight, or all have the weight 0.
     """
-    if refused := open_taskset(config.taskset, host).training_refused:
-        raise ConfigError(refused)
-    tasks = load_tasks(config.taskset, host)
+    given = config.train.mixture.agents
+    if silent := [name for name in given if name not in agents]:
+        raise ConfigError(f"[train.mixture] agents gives {silent[0]!r} a weight, but that agent does not call the model; leave it out")
+    weights = {name: given.get(name, 1.0) for name in agents}
+    if not any(weights.values()):
+        raise ConfigError(f"[train.mixture] agents gives {', '.join(agents)} the weight 0, so nothing is left to train")
+    return weights
+
+
+def training_tasks(config: Config, host: PluginHost) -> tuple[list[Task], list[Task]]:
+    """Return the tasks that are trained on and those of [eval].
+
+    Raises:
+        ConfigError: a task set is not for training, or a task is in both, by its id in the task set or by content.
+    """
+    sources = task_sources(config)
+    for section in sources.values():
+        if refused := open_taskset(section, host).training_refused:
+            raise ConfigError(refused)
+    tasks = load_all(sources, host)
     if config.eval is None:
         return tasks, []
-    eval_tasks = load_tasks(config.eval.taskset, host)
-    ids, digests = {task.id for task in tasks}, {task.digest for task in tasks}
-    both = [task.id for task in eval_tasks if task.id in ids or task.digest in digests]
+    eval_tasks = load_all(task_sources(config.eval), host)
+    ids, digests = {(task.ref.taskset, task.ref.task_id) for task in tasks}, {task.digest for task in tasks}
+    both = [task.id for task in eval_tasks if (task.ref.taskset, task.ref.task_id) in ids or task.digest in digests]
     if both:
         raise ConfigError(
             f"[eval.taskset] has {len(both)} tasks that are also trained on, for example {both[0]!r}; evaluate on others "

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from attrs import frozen
+from attrs import field, frozen
 
 from longrein.model import Row
 from longrein.rollout.summary import Cell
@@ -38,13 +38,19 @@ class TrainRow:
 
 @frozen
 class GroupDone:
-    """A group is complete; `rows` is empty when it was skipped."""
+    """A group leaves for the trainer; those that give no row never do."""
 
     position: int
-    """Place in the curriculum."""
+    """In the training order."""
     number: int
     """Number of the group, never used twice in a run."""
-    rows: tuple[TrainRow, ...] = ()
+    rows: tuple[TrainRow, ...]
+    drawn: tuple[str, int] = ("", 0)
+    """Task id and visit: what a resumed run makes again when the rows were not all trained."""
+    open: tuple[tuple[int, str, int], ...] = ()
+    """Position, task id and visit of all groups that have not left yet."""
+    state: Mapping[str, Any] = field(factory=dict)
+    """What the engine process goes on from when it is started again."""
 
 
 @frozen

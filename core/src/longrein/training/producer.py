@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from attrs import define, field, frozen
+from attrs import define, evolve, field, frozen
 
 from longrein.config import Config
 from longrein.errors import RunStopped
@@ -16,8 +16,10 @@ from longrein.rollout.groups import group_line
 from longrein.rollout.spec import RolloutSpec
 from longrein.rollout.summary import Cell
 from longrein.training import advantages, figures
+from longrein.training.curriculum import Curriculum, Draw
 from longrein.training.messages import EvalDone, GroupDone, Metrics, Note, TrainRow
-from longrein.training.schedule import Curriculum, LookAhead
+from longrein.training.mixture import Gate, Mixture, open_positions
+from longrein.training.schedule import LookAhead
 from longrein.turns import RowSet, build_rows
 
 if TYPE_CHECKING:
@@ -42,17 +44,19 @@ class Place:
     """Where a run stands: what a resumed one goes on from."""
 
     position: int = 0
-    """First position of the curriculum that is not done."""
+    """First position of the training order that is not done."""
     done: tuple[int, ...] = ()
     """Positions after it that are done."""
+    again: tuple[tuple[int, str, int], ...] = ()
+    """Position, task id and visit of the groups that were drawn and are not done."""
+    state: Mapping[str, Any] = field(factory=dict)
+    """Where the curriculum and the scales of rewards stand."""
 
 
 @define
 class _GroupUnderWay:
-    position: int
+    draw: Draw
     number: int
-    task: Task
-    agent: str
     rollouts: list[Rollout] = field(factory=list)
 
 
@@ -62,7 +66,8 @@ class Producer:
     Args:
         config: the whole config.
         engine: makes the rollouts.
-        curriculum: the training groups in order.
+        agents: agents that are trained, with their weights.
+        tasks: tasks of all task sets that are trained on.
         eval_tasks: tasks of [eval].
         place: where to begin.
         number: number of the first group; others follow.
@@ -78,7 +83,8 @@ class Producer:
         config: Config,
         engine: RolloutEngine,
         *,
-        curriculum: Curriculum,
+        agents: Mapping[str, float],
+        tasks: Sequence[Task],
         eval_tasks: Sequence[Task],
         place: Place,
         number: int,
@@ -88,8 +94,19 @@ class Producer:
         send: Callable[[Any], None],
         traces: bool,
     ) -> None:
-        self._config, self._engine, self._curriculum, self._eval_tasks = config, engine, curriculum, eval_tasks
-        self._positions = curriculum.positions(place.position, place.done)
+        self._config, self._engine, self._eval_tasks = config, engine, eval_tasks
+        wants, names = config.train, dict.fromkeys(task.taskset for task in tasks)
+        sets = {name: wants.mixture.tasksets.get(name, 1.0) for name in names}
+        mixture = Mixture({"": 1.0} if wants.mixture.mixed_groups else agents, sets)
+        self._members = Mixture(agents, {"": 1.0})
+        self._curriculum = Curriculum(
+            mixture, tasks, wants.curriculum, config.run.seed, state=place.state.get("curriculum"), again=place.again
+        )
+        self._scales = advantages.AgentScales(place.state.get("scales"))
+        self._several = len(names) > 1
+        self._positions = open_positions(place.position, place.done)
+        self._gate: Gate[GroupDone] = Gate(mixture, place.position, place.done)
+        self._open: dict[int, Draw] = {}
         self._start = self._number = number
         self._look_ahead, self._token_budget = look_ahead, token_budget
         self._recorder, self._send, self._traces = recorder, send, traces
@@ -97,8 +114,8 @@ class Producer:
         self._specs: deque[RolloutSpec] = deque()
         self._eval_specs: deque[RolloutSpec] = deque()
         self._eval: tuple[str, int, list[Cell]] | None = None
-        self._empty: list[str] = []
-        self._passes = 0
+        self._empty: list[tuple[str, str]] = []
+        self._passes: dict[str, int] = {}
         self._changed = asyncio.Event()
         engine.version = look_ahead.version
 
@@ -167,21 +184,33 @@ class Producer:
             await self._changed.wait()
 
     def _start_group(self) -> None:
-        position = next(self._positions)
-        task, agent = self._curriculum.at(position)
-        group = _GroupUnderWay(position, self._number, task, agent)
-        self._number += 1
-        passes = self._curriculum.passes(position)
-        if passes > self._passes:
-            self._passes = passes
-            self._send(Note(f"pass {passes + 1} over {len(self._curriculum.tasks)} tasks"))
-        name = f"g{group.number:06d}"
-        self._groups[name] = group
+        self._begin(next(self._positions))
+        self._look_ahead.expected += self._config.train.group_size
+
+    def _begin(self, position: int) -> None:
+        """Draw a task for a position and queue its rollouts, before others: a replacement is what the gate waits for."""
+        draw = self._open[position] = self._curriculum.draw(position)
+        number, self._number = self._number, self._number + 1
+        taskset = draw.part.taskset
+        if draw.visit > self._passes.get(taskset, 0):
+            self._passes[taskset] = draw.visit
+            self._send(Note(f"pass {draw.visit + 1} over the tasks of {taskset}"))
+        name = f"g{number:06d}"
+        self._groups[name] = _GroupUnderWay(draw, number)
         # A task comes again in the next pass: its sessions then get other seeds.
-        seed = self._config.run.seed + 1_000_003 * (passes + 1)
+        seed = self._config.run.seed + 1_000_003 * (draw.visit + 1)
+        made = [
+            RolloutSpec.of(draw.task, agent, sample, run_seed=seed, phase="train", group_id=name)
+            for sample, agent in enumerate(self._agents_of(draw))
+        ]
+        self._specs.extendleft(reversed(made))
+
+    def _agents_of(self, draw: Draw) -> list[str]:
+        """Return the agent of each rollout of a group."""
         size = self._config.train.group_size
-        self._specs.extend(RolloutSpec.of(task, agent, i, run_seed=seed, phase="train", group_id=name) for i in range(size))
-        self._look_ahead.expected += size
+        if draw.part.agent:
+            return [draw.part.agent] * size
+        return [self._members.at(draw.position * size + sample).agent for sample in range(size)]
 
     def _evaluated(self, rollout: Rollout) -> None:
         assert self._eval is not None
@@ -200,32 +229,50 @@ class Producer:
             return
         del self._groups[rollout.group_id]
         members = tuple(sorted(group.rollouts, key=lambda member: member.sample))
-        made = Group(rollout.group_id, group.agent, rollout.taskset, group.task.id, members)
+        draw = group.draw
+        made = Group(rollout.group_id, draw.part.agent, draw.part.taskset, draw.task.id, members)
         scored = await self._engine.score_group(made)
         built = [await asyncio.to_thread(self._build, rollout) for rollout in scored.rollouts]
         row_sets = {r.id: rows for r, (rows, _) in zip(scored.rollouts, built, strict=True)}
         self._complete(group, made, scored, row_sets, [f for _, f in built])
-        self._look_ahead.expected -= self._config.train.group_size
         self._notify()
 
     def _build(self, rollout: Rollout) -> tuple[RowSet, figures.Values]:
         rows = build_rows(rollout.trajectory, rollout_id=rollout.id, agent=rollout.agent, token_budget=self._token_budget)
-        return rows, figures.of_rollout(rollout, rows.relabelled)
+        return rows, figures.of_rollout(rollout, rows.relabelled, by_taskset=self._several)
 
     def _complete(
         self, group: _GroupUnderWay, made: Group, scored: Group, row_sets: dict[str, RowSet], values: Sequence[figures.Values]
     ) -> None:
-        score = advantages.score([rollout.reward.value for rollout in scored.rollouts])
+        draw, rewards = group.draw, [rollout.reward.value for rollout in scored.rollouts]
+        score = advantages.score(rewards)
+        scales: Mapping[str, float] | None = None
         rows: list[TrainRow] = []
         if score.skipped is None:
+            if self._config.train.scale_rewards == "agent":
+                score, scales = self._scales.scale(score, rewards, [rollout.agent for rollout in scored.rollouts])
             rows = self._rows(scored, score, row_sets)
         skipped = score.skipped or (None if rows else "no_row")
-        self._recorder.group(group_line(made, scored) | _record(group, scored, score, rows, skipped))
-        for figure in (*values, figures.of_group(skipped, len(rows))):
+        self._curriculum.finished(draw, [Cell.of(rollout).passed for rollout in scored.rollouts])
+        self._recorder.group(group_line(made, scored) | _record(group, scored, score, rows, skipped, scales))
+        for figure in (*values, figures.of_group(skipped, len(rows), draw.part, self._curriculum.resting(draw.part))):
             self._send(Metrics(figure))
-        self._look_ahead.rows += len(rows)
-        self._send(GroupDone(group.position, group.number, tuple(rows)))
-        self._count_empty(skipped, scored)
+        self._count_empty(skipped, draw, scored)
+        if skipped is None:
+            done = GroupDone(draw.position, group.number, tuple(rows), drawn=(draw.task.id, draw.visit))
+            for leaving in self._gate.finish(draw.position, done):
+                self._leave(leaving)
+        else:
+            self._begin(draw.position)
+
+    def _leave(self, done: GroupDone) -> None:
+        """Hand a group over, with what a run goes on from that knows of it."""
+        del self._open[done.position]
+        self._look_ahead.expected -= self._config.train.group_size
+        self._look_ahead.rows += len(done.rows)
+        still_open = tuple((draw.position, draw.task.id, draw.visit) for draw in self._open.values())
+        state = {"curriculum": self._curriculum.state(), "scales": self._scales.state()}
+        self._send(evolve(done, open=still_open, state=state))
 
     def _rows(self, scored: Group, score: advantages.GroupScore, row_sets: dict[str, RowSet]) -> list[TrainRow]:
         trained = {key: count for key, rows in row_sets.items() if (count := sum(row.n_trained for row in rows.rows))}
@@ -242,18 +289,22 @@ class Producer:
                     made.append(TrainRow(row, advantage * weights[rollout.id], prompt, completion))
         return made
 
-    def _count_empty(self, skipped: str | None, scored: Group) -> None:
+    def _count_empty(self, skipped: str | None, draw: Draw, scored: Group) -> None:
         if skipped is None:
             self._empty.clear()
             return
-        self._empty.append(skipped)
+        self._empty.append((skipped, str(draw.part)))
         if len(self._empty) >= MAX_EMPTY_GROUPS:
             why = {"no_variance": "all rewards equal", "too_few_scored": "fewer than two rollouts scored", "no_row": "no trained token"}
-            counts = ", ".join(f"{count} with {why[reason]}" for reason, count in Counter(self._empty).most_common())
-            reason = next((f"; the last: {r.reward.reason}" for r in scored.rollouts if r.reward.value is None and r.reward.reason), "")
+            counts = ", ".join(
+                f"{count} with {why[reason]}" for reason, count in Counter(reason for reason, _ in self._empty).most_common()
+            )
+            parts = ", ".join(f"{count} of {part}" for part, count in Counter(part for _, part in self._empty).most_common())
+            last = next((f"; the last: {r.reward.reason}" for r in scored.rollouts if r.reward.value is None and r.reward.reason), "")
             raise RunStopped(
-                f"nothing to train on: {MAX_EMPTY_GROUPS} groups in a row gave no training row ({counts}){reason}; "
-                "groups.jsonl has the rewards of each. Easier tasks, a larger [train] group_size or another [reward] may help"
+                f"nothing to train on: {MAX_EMPTY_GROUPS} groups in a row gave no training row ({counts}; {parts}){last}; "
+                "groups.jsonl has the rewards of each. Easier tasks, a larger [train] group_size, another [reward] "
+                "or [train.curriculum] skip_after may help"
             )
 
 
@@ -263,14 +314,22 @@ def _messages(rollout: Rollout, call_ids: Sequence[str]) -> tuple[Sequence[Any],
 
 
 def _record(
-    group: _GroupUnderWay, scored: Group, score: advantages.GroupScore, rows: Sequence[TrainRow], skipped: str | None
+    group: _GroupUnderWay,
+    scored: Group,
+    score: advantages.GroupScore,
+    rows: Sequence[TrainRow],
+    skipped: str | None,
+    scales: Mapping[str, float] | None,
 ) -> dict[str, Any]:
     versions = [row.row.version for row in rows]
+    several = {} if scored.agent else {"agents": {r.id: r.agent for r in scored.rollouts}}
     return {
         "number": group.number,
-        "position": group.position,
+        "position": group.draw.position,
+        **several,
         "baseline": score.baseline,
         "std": score.std,
+        **({} if scales is None else {"scales": dict(scales)}),
         "advantages": {r.id: a for r, a in zip(scored.rollouts, score.advantages, strict=True)},
         "rows": len(rows),
         "trained_tokens": sum(row.row.n_trained for row in rows),

@@ -219,7 +219,9 @@ def _trained(folder: Path) -> Iterator[Cell]:
     for group in read_lines(folder / "groups.jsonl"):
         for rollout, status in group["statuses"].items():
             passed = None if status == "unscorable" else status == "passed"
-            yield Cell(group["agent"], group["task_id"], "train", passed, group["outcomes"][rollout], group["rewards"][rollout])
+            agent = group["agents"][rollout] if "agents" in group else group["agent"]
+            outcome, reward = group["outcomes"][rollout], group["rewards"][rollout]
+            yield Cell(agent, group["task_id"], "train", passed, outcome, reward, group["taskset"])
 
 
 @contextmanager

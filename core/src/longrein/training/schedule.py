@@ -1,48 +1,8 @@
-"""Which group comes next, and how many may be under way."""
+"""How many groups may be under way."""
 
 from __future__ import annotations
 
-import random
-from collections.abc import Collection, Iterator, Sequence
-
-from attrs import define, frozen
-
-from longrein.model import Task
-
-
-@frozen
-class Curriculum:
-    """The order of groups: every pass shuffles the tasks and asks the agents in turn on each.
-
-    A pure function of the seed, so a position is all that a resumed run needs to know.
-    """
-
-    tasks: Sequence[Task]
-    agents: Sequence[str]
-    seed: int
-
-    def __len__(self) -> int:
-        """Groups of one pass."""
-        return len(self.tasks) * len(self.agents)
-
-    def passes(self, position: int) -> int:
-        """Return how many whole passes lie before a position."""
-        return position // len(self)
-
-    def at(self, position: int) -> tuple[Task, str]:
-        """Return the task and agent of a position."""
-        number, index = divmod(position, len(self))
-        order = list(range(len(self.tasks)))
-        random.Random(f"{self.seed}/{number}").shuffle(order)
-        return self.tasks[order[index // len(self.agents)]], self.agents[index % len(self.agents)]
-
-    def positions(self, start: int, done: Collection[int]) -> Iterator[int]:
-        """Yield positions from `start` on, without those already done."""
-        skip, position = set(done), start
-        while True:
-            if position not in skip:
-                yield position
-            position += 1
+from attrs import define
 
 
 @define

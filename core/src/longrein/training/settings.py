@@ -67,7 +67,7 @@ def check(config: Config) -> None:
 
     Raises:
         ConfigError: sampling that the importance ratio cannot account for, or a [train.trl] field that longrein owns.
-        UnknownNameError: a [train.trl] field that AsyncGRPOConfig does not have.
+        UnknownNameError: a [train.trl] field that AsyncGRPOConfig does not have, or a weight for something that the config lacks.
     """
     _check_sampling(config.train.sampling)
     if config.train.max_staleness < 1:
@@ -75,6 +75,7 @@ def check(config: Config) -> None:
             f"[train] max_staleness {config.train.max_staleness} must be at least 1: the next step's batch is fetched "
             "before this step is made"
         )
+    check_mixture(config)
     for name in config.train.trl:
         if name in OWNED:
             raise ConfigError(f"[train.trl] {name} is longrein's: {OWNED[name]}")
@@ -84,6 +85,21 @@ def check(config: Config) -> None:
             raise UnknownNameError("AsyncGRPOConfig field in [train.trl]", name, known)
         if type(known[name]) in (int, float) and type(value) not in (int, float):
             raise ConfigError(f"[train.trl] {name} must be a number, got {value!r}")
+
+
+def check_mixture(config: Config) -> None:
+    """Refuse weights for agents and task sets that the config lacks, and weights that leave no task set."""
+    mixture = config.train.mixture
+    for name in mixture.agents:
+        if name not in config.agents:
+            raise UnknownNameError("agent in [train.mixture] agents", name, config.agents)
+    for name in mixture.tasksets:
+        if name not in config.tasksets:
+            raise UnknownNameError(
+                "task set in [train.mixture] tasksets", name, config.tasksets, hint="Names are those of [tasksets.NAME]."
+            )
+    if config.tasksets and not any(mixture.tasksets.get(name, 1.0) for name in config.tasksets):
+        raise ConfigError(f"[train.mixture] tasksets gives {', '.join(config.tasksets)} the weight 0, so nothing is left to train on")
 
 
 def trl_fields() -> dict[str, Any]:

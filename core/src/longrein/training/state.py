@@ -21,8 +21,8 @@ ID_BLOCK = 1_000_000
 
 @frozen
 class TrainState:
-    """Where training stands after `step` optimizer steps. The order of groups is a function of seed and position, and so
-    are the seeds of sessions: no other random state is needed on this side (TRL keeps its own)."""
+    """Where training stands after `step` optimizer steps. The order of groups, their tasks and the seeds of sessions follow from the
+    seed and from `place`: no random state is needed on this side (TRL keeps its own)."""
 
     step: int = 0
     version: int = 0
@@ -83,4 +83,5 @@ def next_block(run_folder: Path) -> int:
 
 
 def _place(values: Mapping[str, Any]) -> Place:
-    return Place(position=values["position"], done=tuple(values["done"]))
+    again = tuple((position, task, visit) for position, task, visit in values.get("again", ()))
+    return Place(values["position"], tuple(values["done"]), again, values.get("state", {}))
