@@ -6,7 +6,7 @@ from collections import Counter
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings, strategies
+from hypothesis import example, given, settings, strategies
 
 from longrein.config import CurriculumConfig
 from longrein.model import PublicTask, Task, TaskRef
@@ -39,6 +39,7 @@ def off(sequence, agents, tasksets, window=20):
 
 
 @settings(max_examples=60, deadline=None)
+@example({"a": 5.0, "b": 1.0, "c": 1.0}, {"x": 1.0, "y": 1.0, "z": 5.0})  # off by 2.2 without the look at the last 20
 @given(agents=weights("abcdef"), tasksets=weights("wxyz"))
 def test_any_twenty_positions_match_the_weights_within_ten_percent(agents, tasksets):
     mixture = Mixture(agents, tasksets)
