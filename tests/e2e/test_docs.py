@@ -124,8 +124,15 @@ def longrein_agents():
 
 
 PAGES = [str(path.relative_to(ROOT)) for path in (ROOT / "README.md", *sorted(ROOT.glob("docs/*.md")), *sorted(ROOT.glob("*/*/README.md")))]
-RUN = {"README.md": 2, "docs/write-an-adapter.md": 3, "docs/write-a-verifier.md": 1, "docs/hooks.md": 11, "docs/compare.md": 1}
-"""Python blocks of a page that tests run or compare: here, and for hooks.md in tests/unit/test_plugins_docs.py."""
+RUN = {
+    "README.md": 2,
+    "docs/write-an-adapter.md": 3,
+    "docs/write-a-verifier.md": 1,
+    "docs/hooks.md": 11,
+    "docs/compare.md": 1,
+    "verifiers/openenv/README.md": 1,
+}
+"""Python blocks of a page that tests run or compare: here, and for hooks.md and openenv in tests/unit."""
 
 
 @pytest.mark.parametrize("page", PAGES)
