@@ -21,7 +21,11 @@ from longrein.serve.template import ChatTemplate
 from longrein.testing.scripted import Reply, ScriptedServer
 from longrein.turns import build_rows
 
-pytestmark = [pytest.mark.timeout(900), pytest.mark.filterwarnings("default")]  # openenv's server code warns of its own accord
+pytestmark = [
+    pytest.mark.more,
+    pytest.mark.timeout(900),
+    pytest.mark.filterwarnings("default"),
+]  # openenv's server code warns of its own accord
 UNIT = Path(__file__).parents[1] / "unit" / "openenv"
 AGENTS: dict[str, Any] = {"react": {}, "opencode": {}}
 NUMBERS = (0, 1, 2)
@@ -60,7 +64,7 @@ def session(url: str, out: Path, number: int) -> dict[str, list[Exchange]]:
         return reply
 
     with ScriptedServer(script) as server:
-        api.run(config(url, out, policy={"url": server.endpoint.url, "model": "policy"}))
+        api.run(config(url, out, policy={"url": server.endpoint.url, "model": "scripted"}))
     return seen
 
 
@@ -91,7 +95,7 @@ def clone(sessions: list[dict[str, list[Exchange]]], folder: Path) -> Path:
 
 def test_two_steps_by_the_built_in_loop_and_by_opencode_through_mcp(guess_url: str, tmp_path: Path, nothing_left: Path) -> None:
     sessions = [session(guess_url, tmp_path / f"recorded-{number}", number) for number in NUMBERS]
-    policy = clone(sessions, tmp_path / "practised")
+    policy = clone(sessions, tmp_path / "scripted")  # the name of a model stands in prompts
     settings = {"max_steps": 2, "rows_per_step": 4, "group_size": 4, "learning_rate": 3e-4, "save_steps": 2}
     limits = {"sessions": 2, "max_calls": 4, "max_reply_tokens": 120}
     out = api.train(config(guess_url, tmp_path / "run", policy={"model": str(policy)}, train=settings, limits=limits))

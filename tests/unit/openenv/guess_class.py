@@ -75,6 +75,20 @@ class Lost(GuessEnv):
         raise ConnectionError("connection refused")
 
 
+class Stuck(GuessEnv):
+    """A tool that takes longer than the test allows."""
+
+    def guess(self, number: int) -> str:
+        """
+        Guess the number.
+
+        Args:
+            number: The number to guess.
+        """
+        time.sleep(1)
+        return super().guess(number)
+
+
 class Unhinted(GuessEnv):
     """A tool without a docstring."""
 

@@ -151,6 +151,22 @@ async def test_a_class_that_cannot_be_used_is_named(name: str, error: type[Longr
         await play(of_class(name), ("guess", {"number": 1}))
 
 
+async def test_a_call_that_was_given_up_leaves_no_verdict_and_no_instance() -> None:
+    taskset = of_class("Stuck", call_timeout_s=0.1)
+    async with taskset.environment("seed-1") as environment:
+        with pytest.raises(EnvironmentFailed, match=r"tool 'guess' did not return within 0\.1 s"):
+            await environment.call("guess", {"number": 1})
+        with pytest.raises(EnvironmentFailed, match="at work on a call"):
+            await environment.verdict()
+    async with taskset.environment("seed-1") as another:
+        assert another is not environment
+
+
+async def test_a_server_that_does_not_start_says_why() -> None:
+    with pytest.raises(EnvironmentFailed, match=r"'no_such_package:app' ended with exit code 1: .*no_such_package"):
+        await play(tasks(server="no_such_package:app"))
+
+
 async def test_rows_name_their_environment_and_reset_gets_them(tmp_path: Path) -> None:
     rows = [
         {"id": "a", "prompt": [{"role": "user", "content": "Guess it."}], "seed": 2, "environment": "guess"},

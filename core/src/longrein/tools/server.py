@@ -19,6 +19,8 @@ from longrein.plugins.guard import describe
 MAX_LINE = 1 << 20
 """Bytes of one message."""
 MAX_CONNECTIONS = 8
+PACE_S = 0.005
+"""Between two messages of a connection: lines that are buffered would keep the engine's loop for themselves."""
 LONGEST = 100_000
 """Characters of a result; the middle of a longer one is left out."""
 PROTOCOL = "2025-06-18"
@@ -76,6 +78,7 @@ class ToolServer:
                     if (answer := await self._answer(line)) is not None:
                         writer.write(json.dumps(answer).encode() + b"\n")
                         await writer.drain()
+                    await asyncio.sleep(PACE_S)
         except (OSError, ValueError):  # it went away, or its line is longer than MAX_LINE
             pass
         except asyncio.CancelledError:  # the session has ended; asyncio would report the cancelled handler

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import subprocess
 import sys
 import tempfile
@@ -11,6 +12,9 @@ from typing import IO
 
 from longrein.capture.listen import loopback_listener
 from longrein.errors import EnvironmentFailed
+
+START_S = 180.0
+"""How long a server may take to start."""
 
 
 class LocalServer:
@@ -56,7 +60,10 @@ class LocalServer:
             )
         os.close(started)
         with os.fdopen(ready, "rb") as pipe:
-            if not pipe.readline():
+            told, _, _ = select.select([pipe], [], [], START_S)
+            if not told:
+                self._process.kill()
+            if not told or not pipe.readline():
                 self._process.wait()
 
     def _tail(self) -> str:

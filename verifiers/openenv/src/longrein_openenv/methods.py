@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import httpx
 from websockets.exceptions import ConnectionClosed
 
 from longrein.environment import Tool, ToolError
@@ -22,6 +23,8 @@ from longrein_openenv.options import OpenEnvOptions
 
 OWN = ("reset", "get_reward")
 """What of a class is no tool, besides names that begin with _."""
+LOST = (ConnectionError, ConnectionClosed, httpx.TransportError)
+"""What a client inside a class raises when its server has gone."""
 
 
 def load(target: str) -> Callable[[], Any]:
@@ -67,7 +70,7 @@ class MethodEpisode(Episode):
         """Call a method."""
         try:
             return _text(await self._within(getattr(self._instance, name), arguments, f"tool {name!r}"))
-        except (ConnectionError, ConnectionClosed) as error:  # a client in the class, whose server has gone
+        except LOST as error:
             self.sound = False
             raise EnvironmentFailed(f"tool {name!r} lost its connection: {error}") from error
         except EnvironmentFailed:
