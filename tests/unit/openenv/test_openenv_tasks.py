@@ -163,8 +163,10 @@ async def test_a_call_that_was_given_up_leaves_no_verdict_and_no_instance() -> N
 
 
 async def test_a_server_that_does_not_start_says_why() -> None:
+    taskset = tasks(server="no_such_package:app")
     with pytest.raises(EnvironmentFailed, match=r"'no_such_package:app' ended with exit code 1: .*no_such_package"):
-        await play(tasks(server="no_such_package:app"))
+        await play(taskset)
+    taskset.close()
 
 
 async def test_rows_name_their_environment_and_reset_gets_them(tmp_path: Path) -> None:
