@@ -20,12 +20,13 @@ HEAD = """# Agents
 What the adapters of this repository declare, written from their own declarations by `make docs`; a test compares this page with them.
 `longrein check adapter NAME` compares the declarations with what the program does.
 
-| agent | program | dialect | native tools | history | honours a turn cap | calls a model |
-| --- | --- | --- | --- | --- | --- | --- |
+| agent | program | dialect | native tools | history | takes MCP servers | honours a turn cap | calls a model |
+| --- | --- | --- | --- | --- | --- | --- | --- |
 """
 FOOT = """
 `history` says what an agent does to its conversation: `append_only` repeats it token for token, `strips_thinking` leaves earlier reasoning
-out, `rewrites` may change anything. Where tokens part a new training row begins.
+out, `rewrites` may change anything. Where tokens part a new training row begins. Agents that take MCP servers can work in environments
+([longrein-openenv](../verifiers/openenv/README.md)).
 
 A version other than the pinned one is yours to try: `longrein check adapter NAME` says what still holds.
 """
@@ -53,7 +54,8 @@ def shipped() -> Iterator[type[AgentAdapter]]:
 def _row(adapter: type[AgentAdapter]) -> str:
     can, spec = adapter.capabilities, adapter.toolchain
     program = f"{spec.package} {spec.version} ({'npm' if spec.kind == 'npm' else 'PyPI'})" if spec else "none"
-    cells = (f"`{adapter.name}`", program, can.dialect, _yes(can.tools), can.history, _yes(can.honours_turn_cap), _yes(can.calls_model))
+    told = (can.mcp, can.honours_turn_cap, can.calls_model)
+    cells = (f"`{adapter.name}`", program, can.dialect, _yes(can.tools), can.history, *map(_yes, told))
     return f"| {' | '.join(cells)} |\n"
 
 

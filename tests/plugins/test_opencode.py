@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from longrein import api, toolchain
-from longrein.agent import Session
+from longrein.agent import McpServer, Session
 from longrein.config import from_mapping
 from longrein.model import Action, ModelCall, Outcome, PublicTask, SessionResult, Trajectory, Turn, TurnLabel
 from longrein.plugins import PluginHost
@@ -48,6 +48,12 @@ def test_the_config_has_one_provider_and_decides_every_permission() -> None:
     assert made["permission"] == {"*": "allow", "question": "deny", "webfetch": "deny", "websearch": "deny", "codesearch": "deny"}
     assert (made["share"], made["autoupdate"]) == ("disabled", False)
     assert "key-1" not in str(plan.env) + str(plan.argv)
+
+
+def test_an_environment_s_tools_come_from_an_mcp_server_of_its_config() -> None:
+    found = config(Opencode().launch(session(mcp=McpServer(("/p", "tools.py", "/s"), {"KEY": "k"}))).files)
+    assert found["mcp"] == {"env": {"type": "local", "command": ["/p", "tools.py", "/s"], "environment": {"KEY": "k"}, "timeout": 600_000}}
+    assert "mcp" not in config(Opencode().launch(session()).files)
 
 
 def test_options() -> None:

@@ -71,4 +71,4 @@ def test_agent_error_names_the_last_line_of_stderr() -> None:
 
 
 def test_unscorable_kinds_are_not_graded() -> None:
-    assert {"llm_error", "no_model_calls", "sandbox_error", "verifier_error", "capture_invalid"}.isdisjoint(GRADED)
+    assert {"llm_error", "no_model_calls", "sandbox_error", "verifier_error", "capture_invalid", "environment_error"}.isdisjoint(GRADED)

@@ -28,6 +28,17 @@ class Capabilities:
     """True when the session must carry the task's solution (`oracle`)."""
     honours_turn_cap: bool = False
     """True when the agent ends by itself after `Session.max_turns` model calls."""
+    mcp: bool = False
+    """True when the agent offers the model the tools of `Session.mcp`; others are refused tasks that have an environment."""
+
+
+@frozen
+class McpServer:
+    """A program that speaks MCP on its standard input and output: the agent's way to the tools of the task's environment."""
+
+    argv: Sequence[str]
+    env: Mapping[str, str]
+    """What its environment must hold besides the agent's own."""
 
 
 @frozen
@@ -52,6 +63,8 @@ class Session:
     """Model calls after which the agent should end, for adapters that declare `honours_turn_cap`; else None."""
     max_model_len: int | None = None
     """Longest sequence of the policy, in tokens; agents that compact their history need it."""
+    mcp: McpServer | None = None
+    """How to reach the tools of the task's environment; None where it has none. Only for adapters that declare `mcp`."""
 
     @property
     def check_command(self) -> str | None:

@@ -8,6 +8,7 @@
     ├── TaskError(ValueError)            a task or row that cannot be loaded
     ├── CaptureError(RuntimeError)       the policy server cannot be captured from
     ├── SandboxError(RuntimeError)       a sandbox cannot be made
+    ├── EnvironmentFailed(RuntimeError)  an environment cannot be opened, does not reset cleanly or gives no reward
     ├── ServeError(RuntimeError)         the embedded policy server refused or failed
     ├── RecordError(ValueError)          a record cannot be read (version, damage)
     └── RunStopped(RuntimeError)         a run ended before its time, with the reason
@@ -73,6 +74,10 @@ class CaptureError(LongreinError, RuntimeError):
 
 class SandboxError(LongreinError, RuntimeError):
     """A sandbox cannot be made."""
+
+
+class EnvironmentFailed(LongreinError, RuntimeError):
+    """An environment cannot be opened, does not reset cleanly or gives no reward: its session is unscorable."""
 
 
 class ServeError(LongreinError, RuntimeError):

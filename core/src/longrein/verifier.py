@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any, ClassVar
 
+from longrein.environment import Environment
 from longrein.errors import TaskError
 from longrein.model import Task, Verdict
 from longrein.options import NoOptions
@@ -17,6 +19,8 @@ class TaskSet(ABC):
 
     name: ClassVar[str]
     Options: ClassVar[type] = NoOptions
+    has_environments: ClassVar[bool] = False
+    """True when every session on a task has an environment, which gives it tools and grades it in place of a verifier."""
 
     def __init__(self, options: Any = None) -> None:
         self.options = self.Options() if options is None else options
@@ -59,6 +63,16 @@ class TaskSet(ABC):
             TaskError: the row cannot be used; the message is the reason. Also for task sets that are not made of rows.
         """
         raise TaskError(f"task set {self.name!r} is not made of rows; name one of its tasks instead")
+
+    def environment(self, task_id: str) -> AbstractAsyncContextManager[Environment]:
+        """Return a fresh environment for one session, closed when its verdict is in; for sets with `has_environments`.
+
+        It is opened when the session has its slot; what goes wrong there makes the session unscorable.
+        """
+        raise TaskError(f"task set {self.name!r} has no environments")
+
+    def close(self) -> None:  # noqa: B027 - most task sets hold nothing
+        """Release processes and connections; called once when a run ends."""
 
 
 class Verifier(ABC):

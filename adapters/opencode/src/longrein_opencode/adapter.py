@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from attrs import field, frozen, validators
 
-from longrein.agent import AgentAdapter, Capabilities, LaunchPlan, Session
+from longrein.agent import AgentAdapter, Capabilities, LaunchPlan, McpServer, Session
 from longrein.model import Action, ActionKind, SessionResult, Trajectory, Turn, TurnLabel
 from longrein.reading import aside, tool_actions
 from longrein.toolchain.spec import ToolchainSpec
@@ -31,6 +31,8 @@ ASIDES = {
     "You are a context summarization agent.": "opencode's compaction summary",
 }
 """How the system prompts of opencode's own small agents begin."""
+MCP_TIMEOUT_MS = 600_000
+"""The engine bounds the calls of an environment itself."""
 DENIED = ("question", "webfetch", "websearch", "codesearch")
 """Nobody is there to answer, and there is no network."""
 
@@ -51,7 +53,7 @@ class Opencode(AgentAdapter):
     """The terminal coding agent opencode, headless."""
 
     name: ClassVar[str] = "opencode"
-    capabilities: ClassVar[Capabilities] = Capabilities(dialect="chat", history="rewrites", tools=True)
+    capabilities: ClassVar[Capabilities] = Capabilities(dialect="chat", history="rewrites", tools=True, mcp=True)
     toolchain: ClassVar[ToolchainSpec | None] = ToolchainSpec("npm", "opencode-ai", "1.18.33", "opencode")
     Options: ClassVar[type] = OpencodeOptions
 
@@ -95,6 +97,7 @@ class Opencode(AgentAdapter):
                     },
                 }
             },
+            **({"mcp": {"env": _mcp(session.mcp)}} if session.mcp else {}),
             "permission": {"*": "allow", **dict.fromkeys(DENIED, "deny")},
             "autoupdate": False,
             "share": "disabled",
@@ -110,6 +113,11 @@ class Opencode(AgentAdapter):
     def actions(self, result: SessionResult) -> Sequence[Action]:
         """Return the tool calls of the replies, in order."""
         return tool_actions(result, KINDS)
+
+
+def _mcp(server: McpServer) -> dict[str, Any]:
+    """Return the entry of a server; its tools get the entry's name and a _ in front."""
+    return {"type": "local", "command": list(server.argv), "environment": dict(server.env), "timeout": MCP_TIMEOUT_MS}
 
 
 def _message(prompt: str) -> list[str]:

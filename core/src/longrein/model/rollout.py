@@ -22,6 +22,7 @@ OutcomeKind = Literal[
     "sandbox_error",
     "verifier_error",
     "capture_invalid",
+    "environment_error",
 ]
 OUTCOMES: tuple[OutcomeKind, ...] = get_args(OutcomeKind)
 GRADED: frozenset[str] = frozenset(OUTCOMES[:6])
@@ -39,7 +40,7 @@ class Outcome:
     acted: bool = True
     """False when the model gave no reply: such a session is never graded, whatever its kind."""
     ended: OutcomeKind | None = None
-    """For `verifier_error`: how the session itself had ended."""
+    """For a session that could not be graded at its end: how it had ended itself."""
 
     @property
     def graded(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar
@@ -27,15 +28,16 @@ class ReactOptions:
 
 
 class React(AgentAdapter):
-    """A plain tool loop with the tools write, read and bash, named and called as opencode's are."""
+    """A plain tool loop with the tools write, read and bash, named and called as opencode's are; in an environment, with its instead."""
 
     name: ClassVar[str] = "react"
-    capabilities: ClassVar[Capabilities] = Capabilities(dialect="chat", history="append_only", tools=True, honours_turn_cap=True)
+    capabilities: ClassVar[Capabilities] = Capabilities(dialect="chat", history="append_only", tools=True, honours_turn_cap=True, mcp=True)
     Options: ClassVar[type] = ReactOptions
 
     def launch(self, session: Session) -> LaunchPlan:
         """Start the loop with the interpreter of the sandbox; it stands in the home folder, outside the workspace."""
         place = f"{session.home}/react.py"
+        mcp = {"MCP": json.dumps(session.mcp.argv), **session.mcp.env} if session.mcp else {}
         turns = min(self.options.max_turns, session.max_turns or self.options.max_turns)
         return LaunchPlan(
             argv=[str(session.python), place],
@@ -46,6 +48,7 @@ class React(AgentAdapter):
                 "PROMPT": session.task.prompt,
                 "MAX_TURNS": str(turns),
                 "COMMAND_TIMEOUT_S": str(self.options.command_timeout_s),
+                **mcp,
             },
             files={place: LOOP.read_text(encoding="utf-8")},
         )

@@ -1,4 +1,4 @@
-"""A tool loop in a hundred lines, run inside the sandbox with the standard library alone.
+"""A tool loop in few lines, run inside the sandbox with the standard library alone.
 
 Ask, run the tools that the reply calls, ask again; end at a reply without a tool call. Nothing is planned, summarised or repaired.
 """
@@ -14,12 +14,17 @@ import sys
 import tempfile
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 RULES = """\
 You are a coding agent. You work alone: nobody answers questions.
 Use the tools to read and write files and to run commands in the current folder.
+When the task is done, say so in a reply without a tool call.
+"""
+ENVIRONMENT_RULES = """\
+You work alone: nobody answers questions. Use the tools.
 When the task is done, say so in a reply without a tool call.
 """
 LONGEST = 16_000
@@ -72,9 +77,57 @@ def bash(command: str, description: str = "") -> str:
         return f"{output.read().decode(errors='replace')}\n{ended}"
 
 
-def use(call: dict[str, Any]) -> str:
+class Environment:
+    """The tools of an environment, behind a program that speaks MCP on its standard input and output."""
+
+    def __init__(self, argv: Sequence[str]) -> None:
+        self.program = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self.n_sent = 0
+        client = {"name": "react", "version": "1"}
+        self.ask("initialize", {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": client})
+        self.send({"method": "notifications/initialized"})
+        self.tools = self.ask("tools/list", {})["tools"]
+
+    def send(self, message: dict[str, Any]) -> None:
+        """Send one message."""
+        assert self.program.stdin is not None
+        self.program.stdin.write(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
+        self.program.stdin.flush()
+
+    def ask(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
+        """Return the result of a request; what the other side says in between is passed over."""
+        assert self.program.stdout is not None
+        self.n_sent += 1
+        self.send({"id": self.n_sent, "method": method, "params": params})
+        while line := self.program.stdout.readline():
+            answer: dict[str, Any] = json.loads(line)
+            if answer.get("id") == self.n_sent:
+                if "error" in answer:
+                    raise RuntimeError(answer["error"]["message"])
+                result: dict[str, Any] = answer["result"]
+                return result
+        sys.exit("the environment has ended")
+
+    def manifest(self) -> list[dict[str, Any]]:
+        """Return the tools as chat requests name them."""
+        return [
+            {"type": "function", "function": {"name": t["name"], "description": t["description"], "parameters": t["inputSchema"]}}
+            for t in self.tools
+        ]
+
+    def functions(self) -> dict[str, Callable[..., str]]:
+        """Return the tools as functions."""
+        return {t["name"]: partial(self.call, t["name"]) for t in self.tools}
+
+    def call(self, name: str, /, **arguments: Any) -> str:
+        """Return the text of a tool's result."""
+        result = self.ask("tools/call", {"name": name, "arguments": arguments})
+        text = "\n".join(part.get("text", "") for part in result["content"])
+        return f"error: {text}" if result.get("isError") else text
+
+
+def use(call: dict[str, Any], tools: Mapping[str, Callable[..., str]]) -> str:
     """Return the result of a tool call; whatever goes wrong is a result too."""
-    tools: dict[str, Callable[..., str]] = {"write": write, "read": read, "bash": bash}
     try:
         result = tools[call["function"]["name"]](**json.loads(call["function"]["arguments"] or "{}"))
     except Exception as error:
@@ -83,9 +136,9 @@ def use(call: dict[str, Any]) -> str:
     return result if len(result) <= LONGEST else f"{result[:half]}\n[{len(result) - LONGEST} characters left out]\n{result[-half:]}"
 
 
-def ask(messages: list[dict[str, Any]]) -> dict[str, Any]:
+def ask(messages: list[dict[str, Any]], tools: list[dict[str, Any]]) -> dict[str, Any]:
     """Return the reply of the model as a message."""
-    body = {"model": os.environ["OPENAI_MODEL"], "messages": messages, "tools": TOOLS}
+    body = {"model": os.environ["OPENAI_MODEL"], "messages": messages, "tools": tools}
     headers = {"Authorization": f"Bearer {os.environ['OPENAI_API_KEY']}", "Content-Type": "application/json"}
     request = urllib.request.Request(os.environ["OPENAI_BASE_URL"] + "/chat/completions", json.dumps(body).encode(), headers)
     try:
@@ -99,15 +152,20 @@ def ask(messages: list[dict[str, Any]]) -> dict[str, Any]:
 def main() -> None:
     """Work on the task until the model says that it is done."""
     max_turns = int(os.environ["MAX_TURNS"])
-    messages: list[dict[str, Any]] = [{"role": "system", "content": RULES}, {"role": "user", "content": os.environ["PROMPT"]}]
+    rules, manifest = RULES, TOOLS
+    tools: Mapping[str, Callable[..., str]] = {"write": write, "read": read, "bash": bash}
+    if "MCP" in os.environ:
+        environment = Environment(json.loads(os.environ["MCP"]))
+        rules, manifest, tools = ENVIRONMENT_RULES, environment.manifest(), environment.functions()
+    messages: list[dict[str, Any]] = [{"role": "system", "content": rules}, {"role": "user", "content": os.environ["PROMPT"]}]
     for _ in range(max_turns):
-        reply = ask(messages)
+        reply = ask(messages, manifest)
         messages.append(reply)
         print(reply.get("content") or "", flush=True)
         if not reply.get("tool_calls"):
             return
         for call in reply["tool_calls"]:
-            messages.append({"role": "tool", "tool_call_id": call["id"], "content": use(call)})
+            messages.append({"role": "tool", "tool_call_id": call["id"], "content": use(call, tools)})
     print(f"stopped after {max_turns} turns", file=sys.stderr)
 
 

@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from longrein import toolchain
-from longrein.config import Config
+from longrein.config import Config, TasksetConfig
+from longrein.errors import ConfigError
 from longrein.options import structure
+from longrein.rollout.tasks import open_taskset
 
 if TYPE_CHECKING:
     from longrein.plugins import PluginHost
@@ -21,7 +23,8 @@ def check_names(config: Config, host: PluginHost) -> None:
         host: the loaded plugins.
 
     Raises:
-        ConfigError, PluginError: an unknown agent, reward, verifier or sandbox, or options that do not fit.
+        ConfigError, PluginError: an unknown agent, reward, verifier or sandbox, options that do not fit, or an agent that cannot use
+            the tools of a task set's environments.
         MissingError: the program of an agent is not installed.
     """
     for name, options in config.agents.items():
@@ -30,8 +33,24 @@ def check_names(config: Config, host: PluginHost) -> None:
             toolchain.find(name, adapter.toolchain)
     host.reward(config.reward.name, config.reward.options)
     check_verifiers(config.verifiers, host)
+    for section in (config.taskset, config.eval.taskset if config.eval else None):
+        if section is not None:
+            _check_tools(config, section, host)
     backend = host.sandbox("bwrap" if config.sandbox.backend == "auto" else config.sandbox.backend)
     structure(backend.Options, config.sandbox.options, where="sandbox.options")
+
+
+def _check_tools(config: Config, section: TasksetConfig, host: PluginHost) -> None:
+    """Refuse agents that could only stand idle in an environment. Those that ask no model are floors and ceilings, and stay."""
+    if not open_taskset(section, host).has_environments:
+        return
+    for name in config.agents:
+        can = host.agent_class(name).capabilities
+        if can.calls_model and not can.mcp:
+            takers = ", ".join(other for other in host.names("agent") if host.agent_class(other).capabilities.mcp)
+            raise ConfigError(
+                f"agent {name!r} cannot use the tools of an environment, which {section.name!r} needs; agents that can: {takers}"
+            )
 
 
 def check_verifiers(verifiers: Mapping[str, Mapping[str, Any]], host: PluginHost) -> None:

@@ -7,17 +7,18 @@ import contextlib
 from collections import deque
 from collections.abc import Callable
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, cast
 
 from attrs import evolve
 
 from longrein import toolchain
 from longrein.capture.endpoint import PolicyEndpoint
 from longrein.config import Config
-from longrein.errors import RunStopped
-from longrein.model import Action, Finding, Group, Outcome, Rollout, SessionResult, Verdict
+from longrein.errors import LongreinError, RunStopped
+from longrein.model import Action, Finding, Group, Outcome, Rollout, SessionResult, Task, Verdict
 from longrein.options import structure
 from longrein.rollout.grading import Grader
+from longrein.rollout.lease import Lease
 from longrein.rollout.session import SessionRunner
 from longrein.rollout.spec import RolloutSpec, SessionSpec
 from longrein.sandbox import choose, runtime_folder
@@ -26,6 +27,7 @@ from longrein.turns import InvalidGuard, within_budget
 if TYPE_CHECKING:
     from longrein.plugins import PluginHost
     from longrein.rollout.record import RunRecorder
+    from longrein.verifier import TaskSet
 
 WINDOW = 20
 """Rollouts over which the share of unscorable ones is taken."""
@@ -134,10 +136,11 @@ class Engine:
         solution = None
         if adapter.capabilities.needs_solution:
             solution = await asyncio.to_thread(self._grader.taskset(spec.task.ref).solution, spec.task.ref.task_id)
-        session = await self._sessions.run(SessionSpec(spec.id, spec.agent, spec.task.public, spec.seed, solution))
-        if spec.phase == "train":  # the record shows the labels that the rows have
-            session = evolve(session, trajectory=within_budget(session.trajectory, self._config.train.token_budget))
-        session, verdict = await self._grade(spec, session)
+        async with self._lease(spec.task) or contextlib.nullcontext() as lease:
+            session = await self._sessions.run(SessionSpec(spec.id, spec.agent, spec.task.public, spec.seed, solution), lease)
+            if spec.phase == "train":  # the record shows the labels that the rows have
+                session = evolve(session, trajectory=within_budget(session.trajectory, self._config.train.token_budget))
+            session, verdict = await self._grade(spec, session, lease)
         actions = self._actions(spec.agent, session, findings)
         rollout = Rollout(
             id=spec.id,
@@ -164,13 +167,22 @@ class Engine:
         self._guard(rollout)
         return rollout
 
-    async def _grade(self, spec: RolloutSpec, session: SessionResult) -> tuple[SessionResult, Verdict]:
+    def _lease(self, task: Task) -> Lease | None:
+        """Return what will hold the environment of a session on `task`, or None where it has none."""
+        try:
+            has_environments = cast("type[TaskSet]", self._host.get("taskset", task.ref.taskset)).has_environments
+            return Lease(self._grader.taskset(task.ref), task.ref.task_id) if has_environments else None
+        except LongreinError:  # grading says what is wrong with the task set
+            return None
+
+    async def _grade(self, spec: RolloutSpec, session: SessionResult, lease: Lease | None) -> tuple[SessionResult, Verdict]:
         if not session.outcome.graded:
             return session, Verdict.unscorable(f"{session.outcome.kind}: {session.outcome.reason}")
-        verdict = await self._grader.grade(spec.task.ref, spec.task.verifier, session.workspace)
-        if verdict.status == "unscorable":
+        grading = lease.verdict() if lease else self._grader.grade(spec.task.ref, spec.task.verifier, session.workspace)
+        if (verdict := await grading).status == "unscorable":
             ended = session.outcome
-            session = evolve(session, outcome=Outcome("verifier_error", verdict.reason, acted=ended.acted, ended=ended.kind))
+            error = Outcome("environment_error" if lease else "verifier_error", verdict.reason, acted=ended.acted, ended=ended.kind)
+            session = evolve(session, outcome=error)
         return session, verdict
 
     def _actions(self, agent: str, session: SessionResult, findings: list[Finding]) -> tuple[Action, ...]:

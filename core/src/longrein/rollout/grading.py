@@ -69,9 +69,11 @@ class Grader:
         return verdict or Verdict.unscorable("; ".join(f"{finding.source} {finding.message}" for finding in findings))
 
     def close(self) -> None:
-        """Release what verifiers hold (worker processes)."""
+        """Release what verifiers and task sets hold (worker processes)."""
         for verifier in self._verifiers.values():
             verifier.close()
+        for taskset in self._tasksets.values():
+            taskset.close()
 
 
 def _verdict(answer: Any) -> Verdict:

@@ -14,7 +14,7 @@ class Ending:
     """What the engine saw of a session's end."""
 
     ended_by: str
-    """"exit", "timeout", "stalled", "reply_timeout", "budget", or "killed" from outside."""
+    """"exit", "timeout", "stalled", "reply_timeout", "budget", "environment", or "killed" from outside."""
     exit_code: int | None
     calls: Sequence[ModelCall]
     calls_model: bool

@@ -24,6 +24,8 @@ class Place:
     home: PurePosixPath
     base_url: str
     python: PurePosixPath
+    tools: PurePosixPath | None = None
+    """The socket on which the tools of an environment are served; None where the backend has no way to them."""
 
 
 @frozen
@@ -81,6 +83,15 @@ class Sandbox(ABC):
     def capture_socket(self, slot: int) -> Path:
         """Return the unix socket on which the engine answers the session in `slot`, and no other."""
         return self.runtime / f"s{slot}.sock"
+
+    def tools_socket(self, slot: int) -> Path:
+        """Return the unix socket on which the session in `slot` reaches the tools of its environment; it exists while it has one."""
+        return self.runtime / f"s{slot}.tools"
+
+    def doors(self, slot: int, own: PurePosixPath) -> dict[Path, PurePosixPath]:
+        """Return the sockets that the session in `slot` sees, and where they stand below its folder `own`."""
+        tools = self.tools_socket(slot)
+        return {self.capture_socket(slot): own / "policy", **({tools: own / "tools"} if tools.is_socket() else {})}
 
     @classmethod
     def protections(cls) -> Mapping[str, str]:

@@ -96,7 +96,7 @@ class BubblewrapSandbox(Sandbox):
 
     def place(self, slot: int) -> Place:
         """Return the constant place."""
-        return Place(workdir=WORK, home=HOME, base_url=f"http://127.0.0.1:{PORT}", python=OWN / "bin/python3")
+        return Place(workdir=WORK, home=HOME, base_url=f"http://127.0.0.1:{PORT}", python=OWN / "bin/python3", tools=OWN / "tools")
 
     async def start(self, slot: int, plan: LaunchPlan, *, files: Mapping[str, str], toolchain: InstalledToolchain | None) -> RunningSession:
         """Start `plan` in namespaces of its own; see `Sandbox.start`."""
@@ -128,7 +128,7 @@ class BubblewrapSandbox(Sandbox):
         return running(tree, workspace=workspace, record=record, clean_up=group.remove if group else lambda: None)
 
     def _argv(self, slot: int, shown: Mapping[Path, PurePosixPath], filtered: int | None, workdir_too: str | None) -> list[str]:
-        binds = {self.capture_socket(slot): OWN / "policy", INIT: OWN / "init.py", **shown}
+        binds = {**self.doors(slot, OWN), INIT: OWN / "init.py", **shown}
         return [
             shutil.which("bwrap") or "bwrap",
             *system(self._etc),

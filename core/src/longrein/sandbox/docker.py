@@ -70,7 +70,8 @@ class DockerSandbox(Sandbox):
 
     def place(self, slot: int) -> Place:
         """Return the constant place."""
-        return Place(workdir=WORK, home=HOME, base_url=f"http://127.0.0.1:{PORT}", python=PurePosixPath(interpreter()))
+        url = f"http://127.0.0.1:{PORT}"
+        return Place(workdir=WORK, home=HOME, base_url=url, python=PurePosixPath(interpreter()), tools=OWN / "tools")
 
     async def start(self, slot: int, plan: LaunchPlan, *, files: Mapping[str, str], toolchain: InstalledToolchain | None) -> RunningSession:
         """Start `plan` in a container of its own; see `Sandbox.start`."""
@@ -109,7 +110,7 @@ class DockerSandbox(Sandbox):
         if program is None:
             raise SandboxError("docker is not installed")
         limits, megabytes = self.limits, 1 << 20
-        shown = {self.capture_socket(slot): OWN / "policy", INIT: OWN / "init.py", **read_only(plan, toolchain)}
+        shown = {**self.doors(slot, OWN), INIT: OWN / "init.py", **read_only(plan, toolchain)}
         base = Path(sys.base_prefix)
         if not base.is_relative_to("/usr"):
             shown[base] = PurePosixPath(base)

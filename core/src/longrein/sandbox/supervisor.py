@@ -56,7 +56,8 @@ class SupervisorSandbox(Sandbox):
         folder = self._hold(slot)
         work, home = PurePosixPath(folder / "work"), PurePosixPath(folder / "home")
         url = f"http://127.0.0.1:{self.capture_port}"
-        return Place(workdir=work, home=home, base_url=url, python=PurePosixPath(folder / "bin/python3"))
+        python, tools = PurePosixPath(folder / "bin/python3"), PurePosixPath(self.tools_socket(slot))
+        return Place(workdir=work, home=home, base_url=url, python=python, tools=tools)
 
     async def start(self, slot: int, plan: LaunchPlan, *, files: Mapping[str, str], toolchain: InstalledToolchain | None) -> RunningSession:
         """Start `plan` below a supervisor; see `Sandbox.start`."""
