@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from longrein import toolchain
-from longrein.config import Config, TasksetConfig
+from longrein.config import Config, TasksetConfig, task_sources
 from longrein.errors import ConfigError
 from longrein.options import structure
 from longrein.rollout.tasks import open_taskset
@@ -33,9 +33,9 @@ def check_names(config: Config, host: PluginHost) -> None:
             toolchain.find(name, adapter.toolchain)
     host.reward(config.reward.name, config.reward.options)
     check_verifiers(config.verifiers, host)
-    for section in (config.taskset, config.eval.taskset if config.eval else None):
-        if section is not None:
-            _check_tools(config, section, host)
+    for part in (config, config.eval):
+        for source in task_sources(part).values() if part is not None else ():
+            _check_tools(config, source, host)
     backend = host.sandbox("bwrap" if config.sandbox.backend == "auto" else config.sandbox.backend)
     structure(backend.Options, config.sandbox.options, where="sandbox.options")
 
