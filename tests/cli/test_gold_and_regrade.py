@@ -147,7 +147,7 @@ def test_regrade_with_another_reward_and_other_limits(longrein: Cli, finished: P
     assert changed.reward.value == changed.verdict.score
     assert changed.reward.decided_by == "reward:fraction"
     assert (
-        "unknown reward 'fractoin'; known: binary, fraction, shaped; did you mean"
+        "unknown reward 'fractoin'; known: binary, fraction, ruler, shaped; did you mean"
         in longrein("regrade", finished, "--reward", "fractoin", code=2).err
     )
 

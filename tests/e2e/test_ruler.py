@@ -30,6 +30,7 @@ name = "ruler"
 options = {{ url = {url}, model = "scripted", cache = {cache}, passes = 2 }}
 [train]
 max_steps = 1
+@pytest.mark.more
 group_size = 3
 rows_per_step = 3
 """

@@ -33,9 +33,8 @@ def session(**more: Any) -> Session:
 
 
 def config(plan_files: Any) -> Any:
-    [(path, text)] = plan_files.items()
-    assert path == "/home/agent/.config/opencode/opencode.json"
-    return json.loads(text)
+    assert {path.rpartition("opencode/")[0] for path in plan_files} == {"/home/agent/.config/"}
+    return json.loads(plan_files["/home/agent/.config/opencode/opencode.json"])
 
 
 def test_the_config_has_one_provider_and_decides_every_permission() -> None:

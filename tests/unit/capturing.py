@@ -64,6 +64,6 @@ def through(socket: Path, key: str) -> httpx.AsyncClient:
 
 async def until(condition: Callable[[], object]) -> None:
     """Wait until the condition holds; fail when it does not."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not condition():
             await asyncio.sleep(0.01)

@@ -72,8 +72,13 @@ class Opencode(AgentAdapter):
                 "OPENCODE_DISABLE_PROJECT_CONFIG": "1",
                 "OPENCODE_EXPERIMENTAL_DISABLE_FILEWATCHER": "1",
             },
-            files={f"{session.home}/.config/opencode/opencode.json": json.dumps(self._config(session), indent=1)},
+            files={f"{session.home}/.config/opencode/{name}": text for name, text in self._files(session).items()},
         )
+
+    def _files(self, session: Session) -> dict[str, str]:
+        """Return opencode's config folder. It would fetch a package of plugins' types into it, if they did not seem to be there."""
+        lock = json.dumps({"packages": {"": {"dependencies": {"@opencode-ai/plugin": "*"}}}})
+        return {"opencode.json": json.dumps(self._config(session), indent=1), "package-lock.json": lock, "node_modules/.keep": ""}
 
     def _config(self, session: Session) -> dict[str, Any]:
         context = self.options.context or session.max_model_len or 128_000

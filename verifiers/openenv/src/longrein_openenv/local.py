@@ -10,7 +10,6 @@ import tempfile
 import threading
 from typing import IO
 
-from longrein.capture.listen import loopback_listener
 from longrein.errors import EnvironmentFailed
 
 START_S = 180.0
@@ -47,6 +46,8 @@ class LocalServer:
     def _start(self) -> None:
         self._said = tempfile.TemporaryFile()  # noqa: SIM115 - kept as long as the server
         ready, started = os.pipe()
+        from longrein.capture.listen import loopback_listener  # loads uvicorn
+
         with loopback_listener() as listener:
             listener.listen(64)
             self._port = listener.getsockname()[1]
