@@ -6,14 +6,16 @@ import asyncio
 import contextlib
 import json
 import threading
+from collections.abc import AsyncIterator
 from pathlib import Path
 
+import httpx
 import pytest
 from tests.unit.capturing import ASK, capturing, client, open_session, until
 
 from longrein.capture.session import CaptureSession
 from longrein.model import PublicTask
-from longrein.testing.scripted import Reply
+from longrein.testing.scripted import Reply, ScriptedServer
 from longrein.turns import build_rows, label_calls
 
 
@@ -24,16 +26,22 @@ def discarded(session: CaptureSession) -> bool:
     return [turn.label.label for turn in labelled] == ["discarded"] and not rows
 
 
-async def test_a_client_that_goes_away_cancels_the_engine() -> None:
-    hold = threading.Event()
-    async with capturing(lambda _: Reply("late", hold=hold)) as (server, policy):
+@contextlib.asynccontextmanager
+async def call_on_hold() -> AsyncIterator[tuple[CaptureSession, ScriptedServer, asyncio.Task[httpx.Response]]]:
+    """Yield a session, the policy that holds its reply back, and the client's request."""
+    async with capturing(lambda _: Reply("late", hold=threading.Event())) as (server, policy):
         session = open_session(server)
         async with client(server, session.key) as agent:
             waiting = asyncio.create_task(agent.post("/chat/completions", json=ASK))
             await until(lambda: session.pending == 1 and policy.requests)
-            waiting.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await waiting
+            yield session, policy, waiting
+
+
+async def test_a_client_that_goes_away_cancels_the_engine() -> None:
+    async with call_on_hold() as (session, policy, waiting):
+        waiting.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await waiting
         assert await asyncio.to_thread(policy.dropped.wait, 5)
         await until(lambda: session.calls)
         assert session.pending == 0
@@ -86,15 +94,10 @@ async def test_a_reply_that_its_client_did_not_take_is_not_delivered(folder: Pat
 
 
 async def test_closing_a_session_cancels_its_calls() -> None:
-    hold = threading.Event()
-    async with capturing(lambda _: Reply("late", hold=hold)) as (server, policy):
-        session = open_session(server)
-        async with client(server, session.key) as agent:
-            waiting = asyncio.create_task(agent.post("/chat/completions", json=ASK))
-            await until(lambda: session.pending == 1 and policy.requests)
-            session.close()
-            assert [(call.error, call.delivered) for call in session.calls] == [("cancelled: the session was closed", False)]
-            assert (await waiting).status_code == 503
+    async with call_on_hold() as (session, policy, waiting):
+        session.close()
+        assert [(call.error, call.delivered) for call in session.calls] == [("cancelled: the session was closed", False)]
+        assert (await waiting).status_code == 503
         assert await asyncio.to_thread(policy.dropped.wait, 5)
         assert len(session.calls) == 1
         assert session.pending == 0

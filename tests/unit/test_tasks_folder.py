@@ -73,6 +73,8 @@ def test_command_may_write_a_score(tmp_path: Path, workspace: Path) -> None:
         ("no-such-program", "exit code 127"),
         ("echo high > $LONGREIN_SCORE", "'high'"),
         ("echo 1.5 > $LONGREIN_SCORE", "'1.5'"),
+        ("mkdir $LONGREIN_SCORE", "it is no file"),
+        ("ln -s /dev/null $LONGREIN_SCORE", "cannot be read"),
     ],
 )
 def test_grader_trouble_is_unscorable(tmp_path: Path, workspace: Path, verify: str, reason: str) -> None:

@@ -64,7 +64,7 @@ def named(manager: pluggy.PluginManager, word: str, known: Sequence[PluginInfo])
         path = Path(word)
         if not path.is_file():
             raise PluginError(f"[plugins] use: there is no file {path}; files are looked up from the config's folder")
-        return register(manager, PluginInfo(path.name, "file", word), functools.partial(_run_file, path))
+        return register(manager, PluginInfo(path.name, "file", word), functools.partial(run_file, path, "file"))
     try:
         exists = importlib.util.find_spec(word) is not None
     except (ImportError, ValueError):
@@ -149,9 +149,14 @@ def _of_point(point: EntryPoint) -> PluginInfo:
     )
 
 
-def _run_file(path: Path) -> ModuleType:
-    # A name of its own in sys.modules: attrs and pickle look classes up by their module.
-    name = "longrein_file_" + re.sub(r"\W", "_", path.stem)
+def run_file(path: Path, kind: str) -> ModuleType:
+    """Return a Python file as a module; files of a `kind` have names of their own.
+
+    Raises:
+        OSError: it cannot be read. Whatever the file itself raises escapes too.
+    """
+    # A name in sys.modules: attrs and pickle look classes up by their module.
+    name = f"longrein_{kind}_" + re.sub(r"\W", "_", path.stem)
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
     assert spec.loader is not None

@@ -24,9 +24,12 @@ class Gathering:
 
     def add(self, rollout: Rollout) -> Group | None:
         """Return the rollout's group when it is the last of two or more."""
-        size, made = self._sizes[rollout.group_id], self._made[rollout.group_id]
+        size = self._sizes[rollout.group_id]
+        if size < 2:
+            return None
+        made = self._made[rollout.group_id]
         made.append(rollout)
-        if size < 2 or len(made) < size:
+        if len(made) < size:
             return None
         members = tuple(sorted(self._made.pop(rollout.group_id), key=lambda member: member.sample))
         return Group(rollout.group_id, rollout.agent, rollout.taskset, rollout.task_id, members)

@@ -77,12 +77,26 @@ def _regular_files(folder: Path) -> list[tuple[int, str]]:
 
 def _read(path: Path, budget: int) -> bytes | None:
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-        with os.fdopen(descriptor, "rb") as file:
-            content = file.read(budget + 1) if stat.S_ISREG(os.fstat(descriptor).st_mode) else None
+        content = read_left(path, budget + 1)
     except OSError:
         return None
     return content if content is not None and len(content) <= budget else None
+
+
+def read_left(path: Path, limit: int) -> bytes | None:
+    """Return the first `limit` bytes of what a program of an agent may have put at `path`; None when that is no regular file.
+
+    Raises:
+        OSError: it is missing, a link, or cannot be opened.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            return None
+        with os.fdopen(descriptor, "rb", closefd=False) as file:
+            return file.read(limit)
+    finally:
+        os.close(descriptor)
 
 
 def _is_utf8(name: str) -> bool:

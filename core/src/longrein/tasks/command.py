@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import shutil
 import subprocess
 import sys
@@ -17,7 +16,7 @@ from attrs import frozen
 from longrein.errors import SandboxError
 from longrein.model import Verdict
 from longrein.sandbox.bwrap import interpreter, kernel
-from longrein.sandbox.folders import remove
+from longrein.sandbox.folders import read_left, remove
 from longrein.sandbox.limits import SandboxLimits
 from longrein.sandbox.process import INIT, Tree, start_tree
 
@@ -153,17 +152,14 @@ def _environment(root: Path) -> Mapping[str, str]:
 
 def _score(path: Path) -> tuple[float | None, str]:
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        content = read_left(path, 100)
     except FileNotFoundError:
         return None, ""
     except OSError as error:
         return None, f"the command left a score that cannot be read: {error.strerror}"
-    try:
-        text = os.read(descriptor, 100).decode("utf-8", "replace").strip()
-    except OSError as error:  # a folder, a pipe
-        return None, f"the command left a score that cannot be read: {error.strerror}"
-    finally:
-        os.close(descriptor)
+    if content is None:
+        return None, "the command left a score that cannot be read: it is no file"
+    text = content.decode("utf-8", "replace").strip()
     try:
         score = float(text)
     except ValueError:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import tomllib
+from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
@@ -52,12 +53,8 @@ class FolderOptions:
     """A task's folder, or a folder of such folders."""
 
 
-class FolderTasks(TaskSet):
-    """One task, or every task in a folder, in the order of their names."""
-
-    name: ClassVar[str] = "folder"
-    Options: ClassVar[type] = FolderOptions
-    options: FolderOptions
+class TaskFolders(TaskSet):
+    """Tasks that are folders: the one that `options.path` names, or every one in it."""
 
     def tasks(self) -> Iterator[Task]:
         """Yield the tasks; a folder that cannot be used is listed in `rejected`."""
@@ -67,6 +64,28 @@ class FolderTasks(TaskSet):
                 yield self._task(folder)
             except TaskError as error:
                 self.rejected.setdefault(str(error), []).append(folder.name)
+
+    def _folder(self, task_id: str) -> Path:
+        for folder in self._folders():
+            if folder.name == task_id:
+                return folder
+        raise TaskError(f"unknown task {task_id!r} in {self.options.path}")
+
+    @abstractmethod
+    def _folders(self) -> list[Path]:
+        """Return the folders, in the order of their names; TaskError when there is none."""
+
+    @abstractmethod
+    def _task(self, folder: Path) -> Task:
+        """Return the task of a folder; TaskError when it cannot be used."""
+
+
+class FolderTasks(TaskFolders):
+    """One task, or every task in a folder, in the order of their names."""
+
+    name: ClassVar[str] = "folder"
+    Options: ClassVar[type] = FolderOptions
+    options: FolderOptions
 
     def hidden(self, task_id: str) -> dict[str, Any]:
         """Return the task's folder, verify command (or None) and limits."""
@@ -93,12 +112,6 @@ class FolderTasks(TaskSet):
         if not found:
             raise TaskError(f"{self.options.path} is no task and holds none; a task's folder has a prompt.md")
         return found
-
-    def _folder(self, task_id: str) -> Path:
-        for folder in self._folders():
-            if folder.name == task_id:
-                return folder
-        raise TaskError(f"unknown task {task_id!r} in {self.options.path}")
 
     def _task(self, folder: Path) -> Task:
         settings = _settings(folder)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib
-import importlib.util
 import inspect
-import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -17,6 +15,7 @@ from websockets.exceptions import ConnectionClosed
 from longrein.environment import Tool, ToolError
 from longrein.errors import ConfigError, EnvironmentFailed, UnknownNameError
 from longrein.model import Verdict
+from longrein.plugins.discover import run_file
 from longrein.rollout.policy import need_extra
 from longrein_openenv.episode import Episode, verdict_of
 from longrein_openenv.options import OpenEnvOptions
@@ -35,23 +34,13 @@ def load(target: str) -> Callable[[], Any]:
     """
     where, _, name = target.rpartition(":")
     try:
-        module = _file(Path(where)) if where.endswith(".py") else importlib.import_module(where)
+        module = run_file(Path(where).expanduser().resolve(), "environment") if where.endswith(".py") else importlib.import_module(where)
     except (ImportError, OSError, ValueError) as error:
         raise ConfigError(f"environment_factory {target!r}: cannot import {where!r}: {error}") from error
     if not callable(found := getattr(module, name, None)):
         raise UnknownNameError(f"class in {where}", name, [name for name, _ in inspect.getmembers(module, inspect.isclass)])
     factory: Callable[[], Any] = found
     return factory
-
-
-def _file(path: Path) -> Any:
-    spec = importlib.util.spec_from_file_location(f"longrein_environment_{path.stem}", path.expanduser().resolve())
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
 
 
 class MethodEpisode(Episode):

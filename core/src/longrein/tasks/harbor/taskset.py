@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -16,11 +16,10 @@ from longrein.model import PublicTask, Task, TaskRef
 from longrein.rollout.grading import unpack
 from longrein.sandbox.folders import collect
 from longrein.tasks.command import LIMITS
-from longrein.tasks.folder import digest
+from longrein.tasks.folder import TaskFolders, digest
 from longrein.tasks.harbor.box import run_script
 from longrein.tasks.harbor.image import Image, read_image
 from longrein.tasks.harbor.settings import HarborSettings, read_settings
-from longrein.verifier import TaskSet
 
 CANARY = re.compile(r"(<!--|#).*canary", re.IGNORECASE)
 """A mark of data sets at the head of an instruction, which Harbor does not show to agents either."""
@@ -40,21 +39,12 @@ class HarborOptions:
     """Take tasks that ask for a network too; their sessions have none."""
 
 
-class HarborTasks(TaskSet):
+class HarborTasks(TaskFolders):
     """One Harbor task, or every one in a folder, in the order of their names."""
 
     name: ClassVar[str] = "harbor"
     Options: ClassVar[type] = HarborOptions
     options: HarborOptions
-
-    def tasks(self) -> Iterator[Task]:
-        """Yield the tasks that can be run here; the others are listed in `rejected`."""
-        self.rejected = {}
-        for folder in self._folders():
-            try:
-                yield self._task(folder)
-            except TaskError as error:
-                self.rejected.setdefault(str(error), []).append(folder.name)
 
     def hidden(self, task_id: str) -> dict[str, Any]:
         """Return the folder of tests, where they expect the workspace, and their time."""
@@ -84,12 +74,6 @@ class HarborTasks(TaskSet):
         if not (found := _found(root)):
             raise TaskError(f"{self.options.path} is no Harbor task and holds none; a task's folder has task.toml and instruction.md")
         return found
-
-    def _folder(self, task_id: str) -> Path:
-        for folder in self._folders():
-            if folder.name == task_id:
-                return folder
-        raise TaskError(f"unknown task {task_id!r} in {self.options.path}")
 
     def _read(self, folder: Path) -> tuple[HarborSettings, Image]:
         return read_settings(folder, offline=self.options.offline), read_image(folder / "environment")

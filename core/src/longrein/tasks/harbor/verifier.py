@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
-import stat
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
@@ -15,6 +13,7 @@ from attrs import frozen
 from longrein.errors import SandboxError
 from longrein.model import Verdict
 from longrein.options import structure
+from longrein.sandbox.folders import read_left
 from longrein.tasks.command import LIMITS
 from longrein.tasks.harbor.box import Finished, run_script
 from longrein.verifier import Verifier
@@ -109,15 +108,13 @@ def _reward(rewards: Mapping[str, float]) -> float:
 def _read(path: Path) -> str | None:
     """Return the text of a file that a program of an agent may have put there; None when it is missing."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        data = read_left(path, (MAX_REWARD_KB << 10) + 1)
     except FileNotFoundError:
         return None
     except OSError as error:
         raise ValueError(f"tests/test.sh left a {path.name} that cannot be read: {error.strerror}") from error
-    with os.fdopen(descriptor, "rb") as file:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise ValueError(f"tests/test.sh left a {path.name} that is no file")
-        data = file.read((MAX_REWARD_KB << 10) + 1)
+    if data is None:
+        raise ValueError(f"tests/test.sh left a {path.name} that is no file")
     if len(data) > MAX_REWARD_KB << 10:
         raise ValueError(f"tests/test.sh left a {path.name} of more than {MAX_REWARD_KB} KiB")
     return data.decode("utf-8", "replace")
