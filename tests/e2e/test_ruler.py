@@ -30,7 +30,6 @@ name = "ruler"
 options = {{ url = {url}, model = "scripted", cache = {cache}, passes = 2 }}
 [train]
 max_steps = 1
-@pytest.mark.more
 group_size = 3
 rows_per_step = 3
 """
@@ -43,6 +42,7 @@ def by_text(body: dict[str, Any], _number: int) -> Says:
     return scores({name: place / len(ranked) for place, name in enumerate(ranked)})
 
 
+@pytest.mark.more
 @pytest.mark.timeout(900)
 def test_a_step_of_the_real_aider_is_trained_on_the_judges_scores(practice_policy: Path, tmp_path: Path, nothing_left: Path) -> None:
     out, config, cache = tmp_path / "run", tmp_path / "ruler.toml", tmp_path / "cache"
