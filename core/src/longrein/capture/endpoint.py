@@ -23,5 +23,25 @@ class PolicyEndpoint:
     api_key: str | None = field(default=None, repr=False)
     max_model_len: int | None = None
     """Longest prompt and reply together, in tokens."""
+    adapter: str | None = None
+    """Where versions of the policy are LoRA adapters: the name before "-v" and the version, by which a request asks for one."""
     level: Level = "tokens"
     """What its replies carry: ids and log-probabilities, log-probabilities only, or text only."""
+
+    def model_at(self, version: int) -> str:
+        """Return the name to ask for the policy of a version by."""
+        return f"{self.adapter}-v{version}" if self.adapter else self.model
+
+
+def answers(endpoint: PolicyEndpoint) -> bool:
+    """Return whether something answers at an endpoint; takes at most 10 s."""
+    import httpx
+
+    transport = httpx.HTTPTransport(uds=str(endpoint.uds)) if endpoint.uds else None
+    headers = {"Authorization": f"Bearer {endpoint.api_key}"} if endpoint.api_key else {}
+    try:
+        with httpx.Client(transport=transport, timeout=10, headers=headers, trust_env=False) as client:
+            client.get(f"{endpoint.url.rstrip('/')}/models")
+            return True
+    except httpx.HTTPError:
+        return False

@@ -80,23 +80,26 @@ class CaptureServer:
     @version.setter
     def version(self, version: int) -> None:
         self._client.version = version
+        for session in self._sessions.values():
+            session.weights_moved(version)
 
     @property
     def strangers(self) -> int:
         """Model calls that came without a live session's key and were refused."""
         return self._n_strangers + self._gate.strangers
 
-    def open_session(self, *, max_calls: int, max_tokens: int, seed: int) -> CaptureSession:
+    def open_session(self, *, max_calls: int, max_tokens: int, seed: int, max_staleness: int | None = None) -> CaptureSession:
         """Return a new session with a key of its own.
 
         Args:
             max_calls: model calls that it may make.
             max_tokens: tokens that it may sample.
             seed: from which each call's sampling seed is made.
+            max_staleness: versions that the policy may move on by after its first reply before it is to be ended; None has no bound.
         """
         from longrein.capture.app import register
 
-        session = CaptureSession(max_calls=max_calls, max_tokens=max_tokens, seed=seed, on_close=self._forget)
+        session = CaptureSession(max_calls=max_calls, max_tokens=max_tokens, seed=seed, max_staleness=max_staleness, on_close=self._forget)
         self._sessions[session.key] = session
         register(self._app, session)
         return session

@@ -28,26 +28,30 @@ class CaptureSession:
         pending: requests that the engine is answering now.
         last_activity: `time.monotonic()` of the last request or reply.
         budget_stop: why the session gets no further calls, or None.
-        over: set 10 s or 3 calls after the first such stop; the agent is then to be ended.
+        stale: why its weights became too old to be trained, or None.
+        over: set 10 s or 3 calls after the first such stop, or when it is stale; the agent is then to be ended.
         n_replies, n_errors: calls that the engine answered, and calls it did not.
         last_error: what the last unanswered call got instead of a reply.
         context_overflow: True once a prompt was longer than the model allows.
         n_open_bytes: bytes of the requests that are being read or answered.
     """
 
-    def __init__(self, *, max_calls: int, max_tokens: int, seed: int, on_close: Callable[[CaptureSession], None]) -> None:
+    def __init__(
+        self, *, max_calls: int, max_tokens: int, seed: int, max_staleness: int | None, on_close: Callable[[CaptureSession], None]
+    ) -> None:
         self.key = "lr-" + secrets.token_urlsafe(24)
         self.seed = seed
         self.trace = Trace()
         self.pending = self.n_replies = self.n_errors = 0
         self.began = self.last_activity = time.monotonic()
         self.budget_stop: str | None = None
+        self.stale: str | None = None
         self.over = asyncio.Event()
         self.last_error: str | None = None
         self.context_overflow = False
         self.exchanges: dict[asyncio.Task[None], Exchange] = {}
         self.n_open_bytes = 0
-        self._max_calls, self._max_tokens = max_calls, max_tokens
+        self._max_calls, self._max_tokens, self._max_staleness = max_calls, max_tokens, max_staleness
         self._n_calls = self._n_stops = self._n_sampled = 0
         self._allowance, self._allowed_at = _BURST, self.began
         self._timer: asyncio.TimerHandle | None = None
@@ -100,6 +104,13 @@ class CaptureSession:
         self.n_errors += 1
         self.last_error = error
         self.last_activity = time.monotonic()
+
+    def weights_moved(self, version: int) -> None:
+        """Note the version that is live now: a session whose first reply is too many versions old cannot be trained any more."""
+        first = next((call.version_first for call in self.calls if call.error is None), None)
+        if self._max_staleness is not None and first is not None and version - first > self._max_staleness:
+            self.stale = f"the policy went from version {first} to {version} while it ran ([train] max_staleness {self._max_staleness})"
+            self.over.set()
 
     def close(self) -> None:
         """End the session: its key is dead, its open requests are cancelled and recorded as such. Its calls stay readable."""

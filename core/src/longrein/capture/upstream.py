@@ -102,14 +102,15 @@ class PolicyClient(EngineClient):
         if index is None:
             return _stop_reply(self.endpoint.model)
         exchange.index = index
-        record = _Record(exchange, index, request, self.version)
+        asked = self.version
+        record = _Record(exchange, index, request, asked)
         exchange.give_up = lambda why: record.fail(why, self.version, delivered=False)
         session.pending += 1
         try:
             _refuse_tools(request, self._tools)
             if self._training:
                 _refuse_constraints(request)
-            body = self._body(request, index, session.seed, session.tokens_left)
+            body = {**self._body(request, index, session.seed, session.tokens_left), "model": self.endpoint.model_at(asked)}
             record.max_tokens = body["max_tokens"]
             reply = await self.ask(body, exact=self._training)
         except asyncio.CancelledError:
@@ -125,7 +126,8 @@ class PolicyClient(EngineClient):
         finally:
             session.pending -= 1
             exchange.give_up = None
-        record.succeed(reply, self.version, tokens=self.capture_level == "tokens")
+        # An adapter that was asked for by its version samples the whole reply.
+        record.succeed(reply, asked if self.endpoint.adapter else self.version, tokens=self.capture_level == "tokens")
         return _for_agent(reply, request)
 
     def _body(self, request: Mapping[str, Any], index: int, seed: int, tokens_left: int) -> dict[str, Any]:

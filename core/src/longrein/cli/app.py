@@ -68,6 +68,7 @@ def run(
 def train(
     config: Annotated[Path | None, typer.Argument(help="A TOML config; not needed with --resume.")] = None,
     resume: Annotated[Path | None, typer.Option(help="A run folder to go on with.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check everything, start nothing, and print what the run will take.")] = False,
     out: Annotated[Path | None, typer.Option(help="Run folder.")] = None,
     sets: Sets = None,
     as_json: Json = False,
@@ -79,6 +80,7 @@ def train(
     from longrein import api
     from longrein import config as configs
     from longrein.cli.output import say, show_json, show_summary
+    from longrein.cli.plan import show_plan
     from longrein.errors import ConfigError
     from longrein.plugins import PluginHost
 
@@ -87,6 +89,9 @@ def train(
     path = config or (resume or Path()) / "config.toml"
     loaded = api.with_limit(configs.load(path, sets or ()), None, resume or out)
     host = PluginHost.load(loaded.plugins.use)
+    if dry_run:
+        show_plan(loaded, host, as_json=as_json)
+        return
     folder = api.train(loaded, resume=resume, host=host, log=say)
     if os.environ.get("RANK", "0") != "0":  # of several training processes one tells the result
         return
@@ -101,23 +106,37 @@ def train(
 @app.command()
 def serve(
     policy: Annotated[str, typer.Argument(help="practice, or a folder with a transformers model.")] = "practice",
+    engine: Annotated[str, typer.Option(help="embedded, or vllm.")] = "embedded",
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Port to listen on.")] = 8000,
     agent: Annotated[list[str] | None, typer.Option(help="Agents the practice policy is built for.")] = None,
     max_model_len: Annotated[int | None, typer.Option(help="Tokens of prompt and reply together.")] = None,
+    dtype: Annotated[str, typer.Option(help="Of the weights served.")] = "float32",
+    engine_arg: Annotated[list[str] | None, typer.Option(help="A further flag of vLLM, or its value; may be repeated.")] = None,
 ) -> None:
-    """Serve a policy with the embedded OpenAI-compatible server until interrupted."""
+    """Serve a policy with an OpenAI-compatible server until interrupted: our own, or vLLM with all that training needs."""
+    import sys
+
     from longrein import config as configs
     from longrein.cli.output import say
+    from longrein.errors import UnknownNameError
     from longrein.plugins import PluginHost
     from longrein.rollout.policy import need_extra, resolve_model
 
-    need_extra("train", "torch", "transformers", "uvicorn")
-    from longrein.serve.app import ServeOptions
-    from longrein.serve.app import serve as serve_model
-
+    if engine not in ("embedded", "vllm"):
+        raise UnknownNameError("engine", engine, ("embedded", "vllm"))
     agents_table: dict[str, dict[str, str]] = {name: {} for name in agent or ("opencode", "aider")}
-    loaded = configs.from_mapping({"agents": agents_table, "taskset": "practice", "policy": {"model": policy}})
+    loaded = configs.from_mapping({"agents": agents_table, "taskset": "practice", "policy": {"model": policy, "engine": engine}})
+    if engine == "embedded":
+        need_extra("train", "torch", "transformers", "uvicorn")
     folder = resolve_model(loaded, PluginHost.load(), log=say)
     say(f"serving {folder.name} at http://{host}:{port}/v1 (Ctrl-C ends it)")
-    serve_model(ServeOptions(model=folder, host=host, port=port, max_model_len=max_model_len))
+    if engine == "embedded":
+        from longrein.serve.app import ServeOptions
+        from longrein.serve.app import serve as serve_model
+
+        serve_model(ServeOptions(model=folder, host=host, port=port, max_model_len=max_model_len, dtype=dtype))
+        return
+    from longrein.serve.vllm.keep import serve_vllm
+
+    sys.exit(serve_vllm(folder, host=host, port=port, max_model_len=max_model_len, dtype=dtype, args=engine_arg or ()))

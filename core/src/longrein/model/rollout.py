@@ -23,6 +23,7 @@ OutcomeKind = Literal[
     "verifier_error",
     "capture_invalid",
     "environment_error",
+    "stale",
 ]
 OUTCOMES: tuple[OutcomeKind, ...] = get_args(OutcomeKind)
 GRADED: frozenset[str] = frozenset(OUTCOMES[:6])

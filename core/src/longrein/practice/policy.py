@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 Log = Callable[[str], None]
 
-FORMAT = 1
+FORMAT = 2
 """Raised when policies in the cache are no longer what this code would build."""
 NAME = "practice"
 """The model's folder, and so the served name."""

@@ -64,6 +64,7 @@ class Engine:
         self.adapters = {name: host.agent(name, options) for name, options in config.agents.items()}
         self._reward = host.reward(config.reward.name, config.reward.options)
         self._recent: deque[bool] = deque(maxlen=WINDOW)
+        self._stale: deque[bool] = deque(maxlen=WINDOW)
         self._first_reason: str | None = None
         self._n_rollouts = 0
         self._invalid = InvalidGuard()
@@ -137,7 +138,8 @@ class Engine:
         if adapter.capabilities.needs_solution:
             solution = await asyncio.to_thread(self._grader.taskset(spec.task.ref).solution, spec.task.ref.task_id)
         async with self._lease(spec.task) or contextlib.nullcontext() as lease:
-            session = await self._sessions.run(SessionSpec(spec.id, spec.agent, spec.task.public, spec.seed, solution), lease)
+            lag = self._config.train.max_staleness if spec.phase == "train" else None
+            session = await self._sessions.run(SessionSpec(spec.id, spec.agent, spec.task.public, spec.seed, solution, lag), lease)
             if spec.phase == "train":  # the record shows the labels that the rows have
                 session = evolve(session, trajectory=within_budget(session.trajectory, self._config.train.token_budget))
             session, verdict = await self._grade(spec, session, lease)
@@ -203,6 +205,14 @@ class Engine:
         return evolve(group, rollouts=tuple(rollouts))
 
     def _guard(self, rollout: Rollout) -> None:
+        self._stale.append(rollout.outcome.kind == "stale")
+        if len(self._stale) == WINDOW and all(self._stale):
+            raise RunStopped(
+                f"the last {WINDOW} sessions all became too old to be trained: {rollout.outcome.reason}. They take longer than "
+                "max_staleness steps: raise [train] max_staleness or rows_per_step, or lower [limits] timeout_s"
+            )
+        if rollout.outcome.kind == "stale":  # nobody's fault, and not the task's
+            return
         unscorable = rollout.verdict.status == "unscorable"
         self._recent.append(unscorable)
         self._n_rollouts += 1

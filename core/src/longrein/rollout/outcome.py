@@ -14,12 +14,13 @@ class Ending:
     """What the engine saw of a session's end."""
 
     ended_by: str
-    """"exit", "timeout", "stalled", "reply_timeout", "budget", "environment", or "killed" from outside."""
+    """"exit", "timeout", "stalled", "reply_timeout", "budget", "stale", "environment", or "killed" from outside."""
     exit_code: int | None
     calls: Sequence[ModelCall]
     calls_model: bool
     """What the adapter declares."""
     budget_stop: str | None = None
+    stale: str | None = None
     context_overflow: bool = False
     needs_tokens: bool = True
     """True when calls are to be trained, so that a capture without sound tokens is useless."""
@@ -34,6 +35,8 @@ def decide_outcome(end: Ending) -> Outcome:
     acted = bool(replies) or not end.calls_model
     if end.ended_by == "killed":
         return Outcome("sandbox_error", "the session's first process was killed from outside")
+    if end.stale is not None:
+        return Outcome("stale", end.stale)
     if end.ended_by == "reply_timeout":
         return Outcome("llm_error", "the policy server did not answer a request in time")
     if end.context_overflow:

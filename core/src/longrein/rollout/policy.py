@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from longrein.serve.process import ServerProcess
 
 Log = Callable[[str], None]
+BUILT = ("practice", "smollm2-135m")
+"""Policies that longrein makes and keeps in its cache."""
 
 
 def policy_agents(config: Config, host: PluginHost) -> dict[str, dict[str, object]]:
@@ -33,17 +36,40 @@ def resolve_model(config: Config, host: PluginHost, *, log: Log) -> Path:
         ConfigError: the folder does not hold a transformers model.
         MissingError: the extra with torch and transformers is not installed.
     """
-    need_extra("train", "torch", "transformers")
+    if config.policy.engine == "embedded" or config.policy.model in BUILT:
+        need_extra("train", "torch", "transformers")
     if config.policy.model == "practice":
         from longrein.practice import build_policy
 
         return build_policy(policy_agents(config, host), log=log, host=host)
-    folder = Path(config.policy.model)
-    if not (folder / "config.json").is_file():
+    if config.policy.model == "smollm2-135m":
+        from longrein.smollm2 import build_smollm2
+
+        return build_smollm2(log=log)
+    return _folder(config.policy.model, log)
+
+
+def _folder(model: str, log: Log) -> Path:
+    folder = Path(model)
+    if (folder / "config.json").is_file():
+        return folder
+    if not re.fullmatch(r"[\w.-]+/[\w.-]+", model) or folder.exists():
         raise ConfigError(
-            f'[policy] model {config.policy.model!r} is neither "practice" nor a folder with a transformers model (config.json)'
+            f"[policy] model {model!r} is neither one of {', '.join(BUILT)} nor a folder with a transformers model (config.json) "
+            "nor the name of one on the hub"
         )
-    return folder
+    need_extra("train", "huggingface_hub")
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
+
+    try:
+        return Path(snapshot_download(model, local_files_only=True))
+    except LocalEntryNotFoundError:
+        log(f"downloading {model} from the hub")
+    try:
+        return Path(snapshot_download(model))
+    except (HfHubHTTPError, OSError) as error:
+        raise MissingError(f"[policy] model {model!r} is not in the hub's cache and cannot be downloaded: {error}") from error
 
 
 def endpoint_of(config: Config) -> PolicyEndpoint:
@@ -91,12 +117,32 @@ async def open_policy(
                 yield server.endpoint
 
 
-def start_server(config: Config, model: Path, runtime: Path, folder: Path, name: str | None = None) -> ServerProcess:
-    """Start the embedded server as a config wants it, with its log in the run folder."""
-    from longrein.serve.process import ServerProcess
+def start_server(
+    config: Config, model: Path, runtime: Path, folder: Path, name: str | None = None, *, training: bool = False
+) -> ServerProcess:
+    """Start the policy server that a config wants, with its log in the run folder.
 
-    return ServerProcess.start(
-        model, runtime=runtime, log=folder / "server.log", name=name, dtype=config.train.dtype, max_model_len=config.policy.max_model_len
+    In training it has room for the adapters of [train.lora].
+    """
+    from longrein.serve.process import ServerProcess
+    from longrein.serve.vllm.command import Adapters
+    from longrein.serve.vllm.start import start_vllm
+
+    policy, log, dtype = config.policy, folder / "server.log", config.train.dtype
+    if policy.engine == "embedded":
+        return ServerProcess.start(model, runtime=runtime, log=log, name=name, dtype=dtype, max_model_len=policy.max_model_len)
+    lora = config.train.lora if training else None
+    return start_vllm(
+        model,
+        runtime=runtime,
+        log=log,
+        name=name,
+        dtype=dtype,
+        max_model_len=policy.max_model_len,
+        python=policy.engine_python,
+        adapters=Adapters(lora.rank, config.train.max_staleness + 2) if lora else None,
+        args=policy.engine_args,
+        env=policy.engine_env,
     )
 
 

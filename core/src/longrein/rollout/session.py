@@ -78,7 +78,9 @@ class SessionRunner:
 
     async def _run_in(self, slot: int, spec: SessionSpec, lease: Lease | None) -> SessionResult:
         limits, adapter, findings = self._config.limits, self._adapters[spec.agent], list[Finding]()
-        capture = self._capture.open_session(max_calls=limits.max_calls, max_tokens=limits.max_tokens, seed=spec.seed)
+        capture = self._capture.open_session(
+            max_calls=limits.max_calls, max_tokens=limits.max_tokens, seed=spec.seed, max_staleness=spec.max_staleness
+        )
         started = time.monotonic()
         tools: ToolServer | None = None
         record: dict[str, Any] = {"policy": self._policy, "agent_version": self._version(spec.agent)}
@@ -165,7 +167,7 @@ class SessionRunner:
                 if ended.done():
                     break
                 if over.done() or broken.done():
-                    running.stop("budget" if over.done() else "environment")
+                    running.stop("environment" if not over.done() else "stale" if capture.stale else "budget")
                     break
                 deadline, why = self._next_deadline(running, capture, tools, started)
                 if time.monotonic() >= deadline:
@@ -219,6 +221,7 @@ class SessionRunner:
                 calls=capture.calls,
                 calls_model=adapter.capabilities.calls_model,
                 budget_stop=capture.budget_stop,
+                stale=capture.stale if process.ended_by == "stale" else None,
                 context_overflow=capture.context_overflow,
                 needs_tokens=self._endpoint.level == "tokens",
                 stderr_tail=stderr or stdout,

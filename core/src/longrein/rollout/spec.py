@@ -47,3 +47,5 @@ class SessionSpec:
     seed: int
     solution: Mapping[str, str] | None = None
     """Only for agents that declare `needs_solution`."""
+    max_staleness: int | None = None
+    """Versions that the policy may move on by after the session's first reply before it is ended; None lets it finish."""

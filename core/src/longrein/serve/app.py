@@ -18,9 +18,6 @@ from attrs import frozen
 from longrein.capture.listen import serving, unix_listener
 from longrein.errors import ServeError
 
-WEIGHTS_LINK = "weights"
-"""Link beside the control socket to the weights folder: it is removed with the run's private folder also when all were killed."""
-
 
 @frozen
 class ServeOptions:
@@ -75,8 +72,7 @@ async def _serve(options: ServeOptions) -> None:
     scheduler = Scheduler(policy.model, policy.eos_ids)
     async with AsyncExitStack() as stack:
         stack.callback(scheduler.close)
-        if options.control is not None:
-            await _serve_control(stack, scheduler, options, policy.n_bytes)
+        weights = await _serve_control(stack, scheduler, options, policy.n_bytes) if options.control else None
         listener, url = _listener(options)
         name = options.name or policy.name
         api = Api(scheduler, policy.template, model=name, max_model_len=policy.max_model_len)
@@ -84,7 +80,7 @@ async def _serve(options: ServeOptions) -> None:
         if options.socket is not None:
             stack.callback(options.socket.unlink, missing_ok=True)
         ready = {"url": url, "socket": options.socket and str(options.socket), "model": name, "max_model_len": policy.max_model_len}
-        print(json.dumps(ready), flush=True)
+        print(json.dumps({**ready, "weights": weights and str(weights)}), flush=True)
         await stop.wait()
 
 
@@ -105,9 +101,9 @@ def _listener(options: ServeOptions) -> tuple[socket.socket, str]:
     return listener, f"http://{options.host}:{listener.getsockname()[1]}/v1"
 
 
-async def _serve_control(stack: AsyncExitStack, scheduler: Any, options: ServeOptions, n_bytes: int) -> None:
+async def _serve_control(stack: AsyncExitStack, scheduler: Any, options: ServeOptions, n_bytes: int) -> Path:
     from longrein.serve.control import ControlServer
-    from longrein.serve.weights import new_folder, newest
+    from longrein.serve.generations import WEIGHTS_LINK, new_folder, newest
 
     path = options.control
     assert path is not None
@@ -124,3 +120,4 @@ async def _serve_control(stack: AsyncExitStack, scheduler: Any, options: ServeOp
     server = await asyncio.start_unix_server(control.answer, sock=unix_listener(path))
     stack.callback(path.unlink, missing_ok=True)
     stack.callback(server.close)
+    return weights

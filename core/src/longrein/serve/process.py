@@ -15,13 +15,27 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from longrein.capture.endpoint import PolicyEndpoint
 from longrein.errors import ServeError
 
 START_TIMEOUT_S = 300.0
 STOP_TIMEOUT_S = 5.0
+
+
+class Control(Protocol):
+    """How a trainer swaps the weights of a policy server."""
+
+    timeout_s: float
+
+    def use(self, folder: Path) -> None: ...
+
+    def pause(self, mode: str = "wait") -> None: ...
+
+    def load(self, weights: Path, version: int) -> None: ...
+
+    def resume(self) -> None: ...
 
 
 class ControlClient:
@@ -34,6 +48,9 @@ class ControlClient:
 
     def __init__(self, path: Path, *, timeout_s: float = 120.0) -> None:
         self.path, self.timeout_s = path, timeout_s
+
+    def use(self, folder: Path) -> None:
+        """Nothing to say: the embedded server made the folder itself."""
 
     def pause(self, mode: str = "wait") -> None:
         """Let the replies under way end and start no other."""
@@ -77,13 +94,27 @@ class ControlClient:
 
 
 class ServerProcess:
-    """A running policy server; it ends with this process, however that dies. Made by `start`."""
+    """A running policy server; it ends with this process, however that dies.
 
-    def __init__(self, command: Sequence[str], log: Path, control: ControlClient) -> None:
-        self._command, self._log, self.control = command, log, control
+    Args:
+        command: prints a line of JSON when it serves (url, socket, model, max_model_len, weights), ends with its standard input,
+            and with `--weights FOLDER` goes on from the weights of one that died.
+        log: file for its output, appended to.
+        control: pauses it and swaps its weights.
+        start_timeout_s: how long it may take to start.
+
+    Raises:
+        ServeError: it did not start; the message has the end of its log.
+    """
+
+    def __init__(self, command: Sequence[str], log: Path, control: Control, *, start_timeout_s: float = START_TIMEOUT_S) -> None:
+        self._command, self._log, self.control, self._start_timeout_s = command, log, control, start_timeout_s
         self._lock, self._stopped = threading.Lock(), False
         ready = self._spawn(command)
-        self.endpoint = PolicyEndpoint(ready["url"], ready["model"], uds=Path(ready["socket"]), max_model_len=ready["max_model_len"])
+        self.weights = Path(ready["weights"]) if ready["weights"] else None
+        """The only folder that the server loads weights from; it removes it when it ends. None for one that takes adapters instead."""
+        uds = Path(ready["socket"]) if ready["socket"] else None
+        self.endpoint = PolicyEndpoint(ready["url"], ready["model"], uds=uds, max_model_len=ready["max_model_len"])
 
     @classmethod
     def start(
@@ -97,7 +128,7 @@ class ServerProcess:
         max_model_len: int | None = None,
         threads: int = 1,
     ) -> ServerProcess:
-        """Start a server and wait until it answers.
+        """Start the embedded server and wait until it answers.
 
         Args:
             model_dir: a transformers model with its tokenizer.
@@ -130,13 +161,10 @@ class ServerProcess:
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=output, env=_environment(), start_new_session=True
             )
         try:
-            ready = _ready(process, self._log)
-            self.weights = Path(self.control.status()["weights"])
-            """The only folder that the server loads weights from; it removes it when it ends."""
+            return _ready(process, self._log, self._start_timeout_s)
         except BaseException:
             _end(process)
             raise
-        return ready
 
     @property
     def pid(self) -> int:
@@ -160,9 +188,9 @@ class ServerProcess:
             ServeError: it had closed down by itself, so its weights are gone; or it does not start.
         """
         _end(self._process)
-        if not self.weights.is_dir():
+        if self.weights is not None and not self.weights.is_dir():
             raise ServeError(f"the policy server ended by itself; the end of {self._log}:\n{tail(self._log)}")
-        self._spawn([*self._command, "--weights", str(self.weights)])
+        self._spawn([*self._command, *(("--weights", str(self.weights)) if self.weights else ())])
 
     def stop(self) -> None:
         """End the server for good; replies under way are cut off. Calling it again changes nothing."""
@@ -170,7 +198,8 @@ class ServerProcess:
             self._stopped = True
         _end(self._process)
         # Usually gone already; a server that was killed could not remove it.
-        shutil.rmtree(self.weights, ignore_errors=True)
+        if self.weights is not None:
+            shutil.rmtree(self.weights, ignore_errors=True)
 
 
 def _environment() -> Mapping[str, str]:
@@ -178,10 +207,10 @@ def _environment() -> Mapping[str, str]:
     return {**os.environ, "HF_HUB_OFFLINE": "1"}
 
 
-def _ready(process: subprocess.Popen[bytes], log: Path) -> dict[str, Any]:
+def _ready(process: subprocess.Popen[bytes], log: Path, timeout_s: float) -> dict[str, Any]:
     """Wait for the line that the server prints when it listens."""
     assert process.stdout is not None
-    deadline = time.monotonic() + START_TIMEOUT_S
+    deadline = time.monotonic() + timeout_s
     with selectors.DefaultSelector() as selector:
         selector.register(process.stdout, selectors.EVENT_READ)
         while time.monotonic() < deadline:
@@ -193,7 +222,7 @@ def _ready(process: subprocess.Popen[bytes], log: Path) -> dict[str, Any]:
                 return ready
             if not line:
                 raise ServeError(f"the policy server did not start (exit code {process.wait()}); the end of {log}:\n{tail(log)}")
-    raise ServeError(f"the policy server was not ready within {START_TIMEOUT_S:g} s; the end of {log}:\n{tail(log)}")
+    raise ServeError(f"the policy server was not ready within {timeout_s:g} s; the end of {log}:\n{tail(log)}")
 
 
 def how_ended(code: int) -> str:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -11,22 +9,7 @@ from typing import Any
 import torch
 
 from longrein.errors import ServeError
-
-SHARED_MEMORY = Path("/dev/shm")
-GENERATIONS = 2
-"""Files kept: the newest, and the one before it that a slow reader may still have open."""
-
-
-def new_folder(n_bytes: int, *, fallback: Path) -> Path:
-    """Make a private folder for weights: in shared memory where it has room, else below `fallback`.
-
-    Args:
-        n_bytes: size of one generation.
-        fallback: a folder on disk.
-    """
-    # One file more than is kept: the new one is written beside the old ones.
-    fits = SHARED_MEMORY.is_dir() and shutil.disk_usage(SHARED_MEMORY).free > (GENERATIONS + 1) * n_bytes
-    return Path(tempfile.mkdtemp(prefix="longrein-weights-", dir=SHARED_MEMORY if fits else fallback))
+from longrein.serve.generations import GENERATIONS
 
 
 def write_weights(named_tensors: Iterable[tuple[str, torch.Tensor]], folder: Path, version: int) -> Path:
@@ -57,12 +40,6 @@ def write_weights(named_tensors: Iterable[tuple[str, torch.Tensor]], folder: Pat
     for old in sorted(folder.glob("version-*.safetensors"))[:-GENERATIONS]:
         old.unlink()
     return path
-
-
-def newest(folder: Path) -> tuple[Path, int] | None:
-    """Return the newest generation in a weights folder with its version, or None when there is none."""
-    files = sorted(folder.glob("version-*.safetensors"))
-    return (files[-1], int(files[-1].stem.removeprefix("version-"))) if files else None
 
 
 def load_into(model: Any, path: Path) -> None:

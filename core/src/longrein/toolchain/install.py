@@ -18,6 +18,17 @@ from longrein.toolchain.spec import InstalledToolchain, ToolchainSpec
 from longrein.toolchain.store import choose, folder_of, read, write
 
 Log = Callable[[str], None]
+REQUIREMENTS = """
+import sys
+from importlib.metadata import requires
+from pip._vendor.packaging.requirements import Requirement
+for text in requires(sys.argv[1]) or ():
+    asked = Requirement(text)
+    if (asked.marker is None or asked.marker.evaluate({"extra": ""})) and asked.name not in sys.argv[2:]:
+        asked.marker = None
+        print(asked)
+"""
+"""Prints what the package sys.argv[1] requires here, but for the names after it; for the venv's own Python."""
 
 
 def install(name: str, spec: ToolchainSpec, *, version: str | None = None, system: bool = False, log: Log) -> InstalledToolchain:
@@ -106,7 +117,12 @@ def _venv(name: str, spec: ToolchainSpec, folder: Path, log: Log) -> InstalledTo
     log(f"{name}: python -m venv with {python}, pip install {spec.package}=={spec.version}")
     _run([python, "-m", "venv", str(folder)], name, cwd=folder)
     pip = [str(folder / "bin/python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    _run([*pip, f"{spec.package}=={spec.version}", *spec.with_packages], name, cwd=folder)
+    if spec.without:
+        _run([*pip, "--no-deps", f"{spec.package}=={spec.version}"], name, cwd=folder)
+        asked = _run([str(folder / "bin/python"), "-c", REQUIREMENTS, spec.package, *spec.without], name, cwd=folder).splitlines()
+        _run([*pip, *spec.with_packages, *asked], name, cwd=folder)
+    else:
+        _run([*pip, f"{spec.package}=={spec.version}", *spec.with_packages], name, cwd=folder)
     # Sandboxes bind the folder read-only: what is not compiled now is compiled in every session.
     _run([str(folder / "bin/python"), "-m", "compileall", "-q", "-j", "0", str(folder / "lib")], name, cwd=folder, check=False)
     program = folder / "bin" / spec.program

@@ -24,6 +24,8 @@ class ToolchainSpec:
     pythons: tuple[str, ...] = ("python3.12", "python3.11", "python3.10")
     with_packages: tuple[str, ...] = ()
     """Further requirements to install beside the package (venv only)."""
+    without: tuple[str, ...] = ()
+    """Names of the package's own requirements to leave out (venv only)."""
 
 
 @frozen

@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+from longrein.errors import RunStopped
 from longrein.training.messages import GroupDone, TrainRow
 from longrein.training.producer import Place
 from longrein.training.state import TrainState
@@ -46,6 +47,9 @@ class RowBuffer:
         self.groups_stepped = state.groups_stepped
         self.dropped = 0
         """Rows dropped as too old."""
+        self._dropped_in_a_row = 0
+        self.waiting_since: float | None = None
+        """When the trainer began to wait for the row that it waits for now."""
         self._check: Callable[[], None] = lambda: None
         self._tell_dropped: Callable[[int], None] = lambda rows: None
 
@@ -84,10 +88,12 @@ class RowBuffer:
             queue.Empty: no row within `timeout` seconds.
             LongreinError: no row will come any more.
         """
+        self.waiting_since = self.waiting_since or time.monotonic()
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
             self._check()
             if self._handed >= self._steps * self._rows_per_step:
+                self.waiting_since = None
                 return self._last
             try:
                 position, number, row = self._rows.get(block, POLL_S)
@@ -100,6 +106,7 @@ class RowBuffer:
                 self._drop(position)
                 continue
             self._handed += 1
+            self._dropped_in_a_row, self.waiting_since = 0, None
             self._in_step.append((position, staleness))
             self._last = _sample(row, number)
             return self._last
@@ -123,8 +130,14 @@ class RowBuffer:
 
     def _drop(self, position: int) -> None:
         self.dropped += 1
+        self._dropped_in_a_row += 1
         self._one_less(position)
         self._tell_dropped(1)
+        if self._dropped_in_a_row > 2 * (self._max_staleness + 1) * self._rows_per_step:
+            raise RunStopped(
+                f"{self._dropped_in_a_row} rows in a row were too old to be trained: sessions take longer than [train] max_staleness "
+                f"{self._max_staleness} steps. Raise it or rows_per_step, or lower [limits] timeout_s"
+            )
 
     def _one_less(self, position: int) -> bool:
         with self._lock:

@@ -17,6 +17,7 @@ from longrein.rollout.summary import Cell, rate
 from longrein.training import state as states
 from longrein.training.canary import Canary, Reply
 from longrein.training.state import TrainState
+from longrein.training.watchdog import Watchdog
 from longrein.training.worker import RolloutWorker
 
 
@@ -29,6 +30,7 @@ class LongreinCallback(TrainerCallback):  # type: ignore[misc]
         worker: the engine process; None on all ranks but the main one.
         canary: compares the server with the trainer.
         recorder: takes the metrics; None like `worker`.
+        watchdog: told when a weight sync begins and ends; None like `worker`.
         state: where the run stood when it began.
         log: takes lines for people.
     """
@@ -41,11 +43,12 @@ class LongreinCallback(TrainerCallback):  # type: ignore[misc]
         worker: RolloutWorker | None,
         canary: Canary,
         recorder: RunRecorder | None,
+        watchdog: Watchdog | None,
         state: TrainState,
         log: Callable[[str], None],
     ) -> None:
         self._config, self._trainer, self._worker, self._canary = config, trainer, worker, canary
-        self._recorder, self._state, self._log = recorder, state, log
+        self._recorder, self._watchdog, self._state, self._log = recorder, watchdog, state, log
         self.evals: dict[str, tuple[Cell, ...]] = dict(state.evals)
 
     def on_train_begin(self, _args: Any, state: Any, _control: Any, **_: Any) -> None:
@@ -53,6 +56,10 @@ class LongreinCallback(TrainerCallback):  # type: ignore[misc]
         self._check_sync()
         if state.global_step == 0:
             self._evaluate(0)
+
+    def on_optimizer_step(self, *_: Any, **__: Any) -> None:
+        """The weight sync comes next."""
+        self._sync_since(time.monotonic())
 
     def on_step_end(self, _args: Any, state: Any, _control: Any, **_: Any) -> None:
         """Account for the step, check its sync, evaluate when it is time."""
@@ -99,9 +106,10 @@ class LongreinCallback(TrainerCallback):  # type: ignore[misc]
             self._trainer.accelerator.wait_for_everyone()
 
     def _check_sync(self) -> None:
+        self._sync_since(None)
         accelerator, version = self._trainer.accelerator, self._trainer.model_version
         with self._timed("perf/canary_s"):
-            asked: list[Any] = [self._ask() if accelerator.is_main_process else None, version]
+            asked: list[Any] = [self._ask(version) if accelerator.is_main_process else None, version]
             if accelerator.num_processes > 1:  # scoring is a collective when the model is sharded: every rank does it
                 from accelerate.utils import broadcast_object_list
 
@@ -112,9 +120,13 @@ class LongreinCallback(TrainerCallback):  # type: ignore[misc]
         if self._worker:
             self._worker.metrics_queue.put(figures)
 
-    def _ask(self) -> Reply | ServeError:
+    def _sync_since(self, began: float | None) -> None:
+        if self._watchdog:
+            self._watchdog.sync_since = began
+
+    def _ask(self, version: int) -> Reply | ServeError:
         try:
-            return self._canary.sample()
+            return self._canary.sample(version)
         except ServeError as error:
             return error
 

@@ -58,8 +58,8 @@ class Canary:
         self._endpoint, self._bounds, self._temperature = endpoint, BOUNDS[dtype], temperature
         self._before: tuple[Reply, list[float]] | None = None
 
-    def sample(self) -> Reply:
-        """Ask the server for a short reply.
+    def sample(self, version: int) -> Reply:
+        """Ask the server for a short reply of the version that was synced.
 
         Raises:
             ServeError: it cannot be asked, or the reply lacks ids or log-probabilities.
@@ -67,7 +67,7 @@ class Canary:
         import httpx
 
         body = {
-            "model": self._endpoint.model,
+            "model": self._endpoint.model_at(version),
             "messages": [{"role": "user", "content": PROMPT}],
             "max_tokens": N_TOKENS,
             "temperature": self._temperature,

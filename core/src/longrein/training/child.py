@@ -153,9 +153,7 @@ class _Child:
         if given is None:
             return await check_endpoint(endpoint_of(config), training=True)
         uds = Path(given["uds"]) if given["uds"] else None
-        return await check_endpoint(
-            PolicyEndpoint(given["url"], given["model"], uds=uds, max_model_len=given["max_model_len"]), training=True
-        )
+        return await check_endpoint(PolicyEndpoint(**{**given, "uds": uds}), training=True)
 
     async def _control(self, lines: asyncio.StreamReader, *, until: str) -> dict[str, Any] | None:
         """Obey messages until one of kind `until` (returned) or `stop` (None)."""

@@ -19,6 +19,7 @@ def of_rollout(rollout: Rollout, trajectory: Trajectory, *, by_taskset: bool = F
         by_taskset: True to give rates for the agent on this task set too.
     """
     agent, status = rollout.agent, rollout.verdict.status
+    calls = [turn.call for turn in trajectory]
     values: Values = {}
     for name in (agent, f"{agent}/{rollout.taskset}") if by_taskset else (agent,):
         values[f"{name}/unscorable"] = (float(status == "unscorable"), 1.0)
@@ -32,6 +33,7 @@ def of_rollout(rollout: Rollout, trajectory: Trajectory, *, by_taskset: bool = F
     for kind in OUTCOMES:
         values[f"{agent}/outcome/{kind}"] = (float(rollout.outcome.kind == kind), 1.0)
     values[f"{agent}/session_s"] = (rollout.session.wall_s, 1.0)
+    values[f"{agent}/spanned_sync"] = (float(len({call.version_last for call in calls}) > 1), 1.0)
     values[f"{agent}/calls"] = (float(len(trajectory)), 1.0)
     for audited in audit([(agent, trajectory)]).agents:  # the figures of `longrein turns`
         values |= {f"{agent}/{key}_total": count for key, count in audited.metrics().items()}

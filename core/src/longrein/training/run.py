@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shutil
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, redirect_stdout
 from pathlib import Path
@@ -15,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import evolve, frozen
 
-from longrein.capture.endpoint import PolicyEndpoint
+from longrein.capture.endpoint import PolicyEndpoint, answers
 from longrein.config import Config, PluginsConfig
 from longrein.errors import ConfigError, MissingError
 from longrein.plugins import PluginHost
@@ -24,16 +26,20 @@ from longrein.rollout.policy import endpoint_of, resolve_model, start_server
 from longrein.rollout.record import RunRecorder, new_run_folder, read_lines
 from longrein.rollout.summary import Cell, summarize
 from longrein.sandbox import choose, runtime_folder
+from longrein.serve.generations import WEIGHTS_LINK
 from longrein.training import settings
 from longrein.training.buffer import RowBuffer
 from longrein.training.canary import Canary
 from longrein.training.state import TrainState, last_checkpoint, next_block, read
+from longrein.training.watchdog import Watchdog
 from longrein.training.worker import Launch, RolloutWorker
 
 if TYPE_CHECKING:
     from longrein.training.transfer import FileTransfer
 
 Log = Callable[[str], None]
+ADAPTER = "trl-policy"
+"""How TRL names the adapters that it sends: this, "-v" and the version."""
 
 
 @frozen
@@ -43,7 +49,8 @@ class _Parts:
     recorder: RunRecorder | None = None
     worker: RolloutWorker | None = None
     transfer: FileTransfer | None = None
-    """None with a server that is already running: TRL's own NCCL transfer then."""
+    """None where TRL's own transfer does it: NCCL to a server that is already running, or LoRA adapters."""
+    watchdog: Watchdog | None = None
 
 
 def train(config: Config, *, host: PluginHost | None = None, resume: Path | None = None, log: Log | None = None) -> Path:
@@ -79,11 +86,12 @@ def train(config: Config, *, host: PluginHost | None = None, resume: Path | None
     # Trackers greet on standard output, which is for results.
     with _terminate_interrupts(), settings.no_bars(), redirect_stdout(sys.stderr), ExitStack() as stack:
         config, model, endpoint, parts = _prepare(config, host, folder, state, stack, main=rank == 0, resumed=resume is not None, log=log)
-        trainer = _make_trainer(config, str(checkpoint or model), folder, parts, processes)
+        start = str(model if config.train.lora else checkpoint or model)  # a checkpoint of LoRA has the adapter only
+        trainer = _make_trainer(config, start, endpoint, folder, parts, processes)
         trainer.model_version = state.version
         canary = Canary(endpoint, dtype=config.train.dtype, temperature=config.train.sampling.temperature)
         evals = _run(config, trainer, parts, canary, state, checkpoint, log)
-        trainer.save_model(str(folder / "model"))
+        _save(trainer, folder / "model")
         if parts.recorder:
             parts.recorder.summary(_summary(folder, evals))
             log(f"model written to {folder / 'model'}")
@@ -117,16 +125,18 @@ def _prepare(
     recorder.start(config, tasks=ready.n_tasks, eval_tasks=ready.n_eval_tasks, resumed_at=state.step or None)
     log(f"training {', '.join(ready.agents)} on {ready.n_tasks} tasks" + (f", evaluating on {ready.n_eval_tasks}" if config.eval else ""))
     model, _ = _model(config, host, log)
-    transfer = None
     if config.serves_policy:
         endpoint, transfer = _serve(config, Path(model), runtime, folder, state, stack, worker, log)
     else:
-        endpoint = _running_endpoint(config)
+        endpoint, transfer = _running_endpoint(config, Path(model), runtime, state, stack)
     token_budget = config.train.token_budget or endpoint.max_model_len
     if token_budget is None:
         raise ConfigError("the policy server does not say its max_model_len; set [policy] max_model_len or [train] token_budget")
-    worker.connect(endpoint if transfer else None, token_budget=token_budget)
-    return evolve(config, train=evolve(config.train, token_budget=token_budget)), model, endpoint, _Parts(recorder, worker, transfer)
+    worker.connect(endpoint if config.serves_policy else None, token_budget=token_budget)
+    watchdog = Watchdog(healthy=lambda: answers(endpoint), rows=buffer, log=log, over=worker.fail)
+    stack.callback(watchdog.stop)
+    config = evolve(config, train=evolve(config.train, token_budget=token_budget))
+    return config, model, endpoint, _Parts(recorder, worker, transfer, watchdog)
 
 
 def _model(config: Config, host: PluginHost, log: Log) -> tuple[str, int | None]:
@@ -142,31 +152,47 @@ def _model(config: Config, host: PluginHost, log: Log) -> tuple[str, int | None]
 
 def _serve(
     config: Config, model: Path, runtime: Path, folder: Path, state: TrainState, stack: ExitStack, worker: RolloutWorker, log: Log
-) -> tuple[PolicyEndpoint, FileTransfer]:
+) -> tuple[PolicyEndpoint, FileTransfer | None]:
     from longrein.serve.keeper import Keeper
-    from longrein.serve.process import ControlClient
     from longrein.training.transfer import FileTransfer
 
     log("starting the policy server")
-    server = start_server(config, model, runtime, folder)
+    server = start_server(config, model, runtime, folder, training=True)
     stack.callback(Keeper(server, log=log, over=worker.fail).stop)
-    control = ControlClient(server.control.path, timeout_s=config.train.sync_timeout_s)
-    return server.endpoint, FileTransfer(control, server.weights, version=state.version)
+    if server.weights is None:
+        return evolve(server.endpoint, adapter=ADAPTER), None
+    server.control.timeout_s = config.train.sync_timeout_s
+    return server.endpoint, FileTransfer(server.control, server.weights, version=state.version)
 
 
-def _running_endpoint(config: Config) -> PolicyEndpoint:
+def _running_endpoint(
+    config: Config, model: Path, runtime: Path, state: TrainState, stack: ExitStack
+) -> tuple[PolicyEndpoint, FileTransfer | None]:
     from importlib.util import find_spec
 
     from longrein.capture.preflight import check_endpoint
 
     endpoint = asyncio.run(check_endpoint(endpoint_of(config), training=True))
-    if find_spec("vllm") is None:
-        raise MissingError("training against a running vLLM server sends weights with vLLM's own code; run: pip install vllm")
-    return endpoint
+    if config.policy.weight_transfer == "shared_memory":
+        from longrein.serve.generations import new_folder, stored_bytes
+        from longrein.serve.vllm.control import VllmControl
+        from longrein.training.transfer import FileTransfer
+
+        weights = new_folder(stored_bytes(model), fallback=runtime)
+        (runtime / WEIGHTS_LINK).symlink_to(weights)
+        stack.callback(shutil.rmtree, weights, ignore_errors=True)
+        return endpoint, FileTransfer(VllmControl(endpoint, timeout_s=config.train.sync_timeout_s), weights, version=state.version)
+    if find_spec("vllm") is None and config.train.lora is None:
+        raise MissingError(
+            "training against a running vLLM server sends weights with vLLM's own code; run: pip install vllm. Where the server is on "
+            'this host, [policy] weight_transfer = "shared_memory" needs none'
+        )
+    return endpoint, None
 
 
-def _make_trainer(config: Config, model: str, folder: Path, parts: _Parts, processes: int) -> Any:
-    args = settings.make_args(config, run_folder=folder, processes=processes)
+def _make_trainer(config: Config, model: str, endpoint: PolicyEndpoint, folder: Path, parts: _Parts, processes: int) -> Any:
+    by_trl = parts.worker is not None and parts.transfer is None
+    args = settings.make_args(config, run_folder=folder, processes=processes, server=endpoint.url if by_trl else None)
     with settings.quiet():
         from datasets import Dataset
         from transformers import PrinterCallback, ProgressCallback
@@ -178,7 +204,12 @@ def _make_trainer(config: Config, model: str, folder: Path, parts: _Parts, proce
         placeholder = Dataset.from_dict({"prompt": [[{"role": "user", "content": ""}]]})
         with attention.no_cuda_name():
             trainer = AsyncGRPOTrainer(
-                model=model, args=args, train_dataset=placeholder, rollout_worker=parts.worker, weight_transfer=parts.transfer
+                model=model,
+                args=args,
+                train_dataset=placeholder,
+                rollout_worker=parts.worker,
+                weight_transfer=parts.transfer,
+                peft_config=_adapter(config),
             )
     if not attention.has_kernel():
         attention.use_sdpa()
@@ -187,13 +218,35 @@ def _make_trainer(config: Config, model: str, folder: Path, parts: _Parts, proce
     return trainer
 
 
+def _adapter(config: Config) -> Any:
+    """Return peft's config for [train.lora], None without it."""
+    if (wants := config.train.lora) is None:
+        return None
+    from peft import LoraConfig
+
+    targets = list(wants.target_modules) or "all-linear"
+    return LoraConfig(r=wants.rank, lora_alpha=wants.alpha, target_modules=targets, task_type="CAUSAL_LM")
+
+
 def _run(
     config: Config, trainer: Any, parts: _Parts, canary: Canary, state: TrainState, checkpoint: Path | None, log: Log
 ) -> Mapping[str, tuple[Cell, ...]]:
     from longrein.training.callbacks import LongreinCallback
 
-    callback = LongreinCallback(config, trainer, worker=parts.worker, canary=canary, recorder=parts.recorder, state=state, log=log)
+    callback = LongreinCallback(
+        config,
+        trainer,
+        worker=parts.worker,
+        canary=canary,
+        recorder=parts.recorder,
+        watchdog=parts.watchdog,
+        state=state,
+        log=log,
+    )
     trainer.add_callback(callback)
+    if parts.watchdog:
+        parts.watchdog.sync_since = time.monotonic()  # training begins with a sync
+        parts.watchdog.start()
     if state.step < config.train.max_steps:
         trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
     else:  # it was broken off in its last evaluation: sync, start and evaluate, without a step
@@ -201,6 +254,18 @@ def _run(
         trainer.callback_handler.on_train_begin(trainer.args, trainer.state, trainer.control)
         trainer.callback_handler.on_train_end(trainer.args, trainer.state, trainer.control)
     return callback.evals
+
+
+def _save(trainer: Any, folder: Path) -> None:
+    """Write the trained model, whole: an adapter is merged into it."""
+    from accelerate.utils import is_peft_model
+
+    model = trainer.accelerator.unwrap_model(trainer.model)
+    if not is_peft_model(model):
+        trainer.save_model(str(folder))
+    elif trainer.accelerator.is_main_process:
+        model.merge_and_unload().save_pretrained(folder)
+        trainer.processing_class.save_pretrained(folder)
 
 
 def _summary(folder: Path, evals: Mapping[str, tuple[Cell, ...]]) -> dict[str, Any]:

@@ -109,7 +109,7 @@ def trl_fields() -> dict[str, Any]:
     return {field.name: field.default for field in dataclasses.fields(AsyncGRPOConfig)}
 
 
-def make_args(config: Config, *, run_folder: Path, processes: int) -> AsyncGRPOConfig:
+def make_args(config: Config, *, run_folder: Path, processes: int, server: str | None = None) -> AsyncGRPOConfig:
     """Return TRL's arguments for a config.
 
     An optimizer step takes `rows_per_step` rows: that many samples are counted out (TRL's own token_budget is 0), so the
@@ -119,6 +119,7 @@ def make_args(config: Config, *, run_folder: Path, processes: int) -> AsyncGRPOC
         config: the whole config, checked.
         run_folder: checkpoints go below it.
         processes: number of training processes.
+        server: the policy server's URL, where TRL itself talks to it; default [policy] url.
     """
     import torch
 
@@ -157,8 +158,8 @@ def make_args(config: Config, *, run_folder: Path, processes: int) -> AsyncGRPOC
         "dataloader_pin_memory": on_gpu,
         "project": "longrein",
     }
-    if config.policy.url is not None:
-        values["vllm_server_base_url"] = config.policy.url.rstrip("/").removesuffix("/v1")
+    if url := server or config.policy.url:
+        values["vllm_server_base_url"] = url.rstrip("/").removesuffix("/v1")
     with quiet():
         from trl.experimental.async_grpo import AsyncGRPOConfig
 

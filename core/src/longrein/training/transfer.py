@@ -1,4 +1,4 @@
-"""Weights from the trainer to the embedded server: a file in shared memory, loaded while the server is paused."""
+"""Weights from the trainer to a policy server on this host: a file in shared memory, loaded while the server is paused."""
 
 from __future__ import annotations
 
@@ -11,23 +11,24 @@ from longrein.serve.weights import write_weights
 if TYPE_CHECKING:
     import torch
 
-    from longrein.serve.process import ControlClient
+    from longrein.serve.process import Control
 
 
 class FileTransfer:
     """TRL's WeightTransferProtocol.
 
     Args:
-        control: the server's private control socket.
+        control: the server's control.
         folder: where the server takes weights from.
         version: policy version before the first transfer; every transfer counts one up, as the trainer does.
     """
 
-    def __init__(self, control: ControlClient, folder: Path, *, version: int) -> None:
+    def __init__(self, control: Control, folder: Path, *, version: int) -> None:
         self._control, self._folder, self.version = control, folder, version
 
     def init_weight_transfer(self) -> None:
-        """Nothing to set up: the server made the folder."""
+        """Tell the server which folder is meant."""
+        self._control.use(self._folder)
 
     def pause(self) -> None:
         """Let the replies under way end and hold back the others."""

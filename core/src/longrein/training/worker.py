@@ -121,7 +121,8 @@ class RolloutWorker:
         where = None
         if endpoint is not None:
             uds = str(endpoint.uds) if endpoint.uds else None
-            where = {"url": endpoint.url, "model": endpoint.model, "uds": uds, "max_model_len": endpoint.max_model_len}
+            names = ("url", "model", "max_model_len", "adapter")
+            where = {"uds": uds, **{name: getattr(endpoint, name) for name in names}}
         self._go = {"endpoint": where, "token_budget": token_budget}
 
     def start(self) -> None:
