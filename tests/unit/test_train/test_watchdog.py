@@ -20,9 +20,7 @@ class Watched:
     def __init__(self):
         self.now, self.alive, self.said, self.ended = 100.0, True, [], []
         self.rows = SimpleNamespace(waiting_since=None)
-        self.dog = Watchdog(
-            healthy=lambda: self.alive, rows=self.rows, log=self.said.append, over=self.ended.append, now=lambda: self.now
-        )
+        self.dog = Watchdog(healthy=lambda: self.alive, rows=self.rows, log=self.said.append, over=self.ended.append, now=lambda: self.now)
 
     def after(self, seconds):
         """Let time pass, with a look each five seconds."""

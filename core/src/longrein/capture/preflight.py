@@ -11,15 +11,17 @@ from longrein.capture.endpoint import Level, PolicyEndpoint
 from longrein.errors import CaptureError, nearest
 
 _FLAGS = "Start vLLM with --return-tokens-as-token-ids --logprobs-mode processed_logprobs"
+_TOOL = {"type": "function", "function": {"name": "look", "description": "Look.", "parameters": {"type": "object", "properties": {}}}}
 _HELLO = [{"role": "user", "content": "Say hello."}]
 
 
-async def check_endpoint(endpoint: PolicyEndpoint, *, training: bool) -> PolicyEndpoint:
+async def check_endpoint(endpoint: PolicyEndpoint, *, training: bool, tools: bool = False) -> PolicyEndpoint:
     """Ask the endpoint for a few tokens and return it with `level` and `max_model_len` filled in.
 
     Args:
         endpoint: what the config says.
         training: also demand token ids and log-probabilities of the sampling distribution.
+        tools: also demand that it takes tools, by a real request.
 
     Raises:
         CaptureError: nothing answers, the model is not served there, or (training) the replies cannot be trained from; the
@@ -42,6 +44,8 @@ async def check_endpoint(endpoint: PolicyEndpoint, *, training: bool) -> PolicyE
                 f"the policy server at {endpoint.url} returns log-probabilities from before the temperature is applied,"
                 f" so ratios would be wrong. {_FLAGS}"
             )
+        if tools:
+            await _takes_tools(client)
     except UpstreamError as error:
         raise CaptureError(f"the policy server at {endpoint.url} does not answer: {error}. Is it running, and is the url right?") from error
     finally:
@@ -68,6 +72,18 @@ async def _served(client: Any) -> dict[str, Any]:
 
 def _probe(endpoint: PolicyEndpoint, **values: Any) -> dict[str, Any]:
     return {"model": endpoint.model, "messages": _HELLO, "temperature": 1.0, "logprobs": True, "top_logprobs": 0, **values}
+
+
+async def _takes_tools(client: Any) -> None:
+    from openenv.core.harness.capture.upstream import UpstreamHTTPError
+
+    try:
+        await client.ask(_probe(client.endpoint, max_tokens=1, tools=[_TOOL], tool_choice="auto"), exact=True)
+    except UpstreamHTTPError as error:
+        raise CaptureError(
+            f"the policy server at {client.endpoint.url} refuses a request with tools, which the agents send: {error}. "
+            "Start vLLM with --enable-auto-tool-choice --tool-call-parser NAME (hermes for Qwen models)"
+        ) from error
 
 
 async def _raw_logprobs(client: Any) -> bool:

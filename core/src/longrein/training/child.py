@@ -127,7 +127,8 @@ class _Child:
         if go is None:
             return
         config = evolve(config, train=evolve(config.train, token_budget=go["token_budget"]))
-        endpoint = await self._endpoint(config, go)
+        tools = any(host.agent_class(name).capabilities.tools for name in agents)
+        endpoint = await self._endpoint(config, go, tools=tools)
         recorder = RunRecorder(Path(start["run_folder"]), exist_ok=True)
         async with self._engine(config, host, endpoint, recorder) as engine:
             self._producer = Producer(
@@ -146,14 +147,14 @@ class _Child:
             )
             await _first_of(self._producer.run(), self._control(lines, until="stop"), self._beat())
 
-    async def _endpoint(self, config: Config, go: Mapping[str, Any]) -> PolicyEndpoint:
+    async def _endpoint(self, config: Config, go: Mapping[str, Any], *, tools: bool) -> PolicyEndpoint:
         from longrein.capture.preflight import check_endpoint
 
-        given = go["endpoint"]
-        if given is None:
-            return await check_endpoint(endpoint_of(config), training=True)
-        uds = Path(given["uds"]) if given["uds"] else None
-        return await check_endpoint(PolicyEndpoint(**{**given, "uds": uds}), training=True)
+        if (given := go["endpoint"]) is None:
+            endpoint = endpoint_of(config)
+        else:
+            endpoint = PolicyEndpoint(**{**given, "uds": Path(given["uds"]) if given["uds"] else None})
+        return await check_endpoint(evolve(endpoint, adapter=go["adapter"]), training=True, tools=tools)
 
     async def _control(self, lines: asyncio.StreamReader, *, until: str) -> dict[str, Any] | None:
         """Obey messages until one of kind `until` (returned) or `stop` (None)."""

@@ -17,8 +17,8 @@ from longrein.sandbox import choose
 from longrein.serve.generations import GENERATIONS
 from longrein.training import settings
 from longrein.training.child import agent_weights, training_tasks
+from longrein.training.transfer import by_file
 
-GIB = 1 << 30
 BYTES = {"float32": 4, "bfloat16": 2}
 ADAM = 12
 """Bytes a trained parameter takes besides its own: gradient and two moments in float32."""
@@ -99,38 +99,28 @@ def _processes(config: Config, sandbox: str, processes: int, agents: list[str]) 
 
 
 def _ports(config: Config) -> dict[str, str]:
-    policy, lora = config.policy, config.train.lora
-    if policy.url:
-        sync = {"nccl": "a free TCP port for NCCL", "shared_memory": "shared memory"}[policy.weight_transfer]
-        return {"policy server": policy.url, "weights": "the adapter's folder, by path" if lora else sync}
-    by_port = policy.engine == "vllm" and lora is not None
-    return {
-        "policy server": "a free port of 127.0.0.1" if by_port else "a unix socket in the run's private folder",
-        "weights": "the adapter's folder, by path" if by_port else "shared memory",
-    }
+    weights = "shared memory" if by_file(config) else "the adapter's folder, by path" if config.train.lora else "a free TCP port for NCCL"
+    own = "a unix socket in the run's private folder" if by_file(config) else "a free port of 127.0.0.1"
+    return {"policy server": config.policy.url or own, "weights": weights}
 
 
 def _memory(config: Config, processes: int, parameters: int | None, shape: Mapping[str, int] | None) -> dict[str, int | None]:
-    train = config.train
-    trained = _trained(config, shape) if train.lora else parameters
-    known = parameters is not None
-    served = parameters * BYTES[train.dtype] if known else None
-    optimizer = parameters * 4 + (trained or 0) * ADAM if known else None
+    train, trained = config.train, _trained(config, shape) if config.train.lora else parameters
     tokens = min(settings.FORWARD_TOKENS, (train.token_budget or config.policy.max_model_len or 8192) * train.rows_per_step // processes)
-    activations = tokens * shape["hidden"] * (shape["layers"] + 40) * BYTES[train.dtype] if shape else None
-    cpu_too = config.limits.sessions * config.sandbox.limits.memory_mb * (1 << 20)
+    optimizer = served = transit = None
+    if parameters is not None:
+        optimizer = parameters * 4 + (trained or 0) * ADAM
+        served = parameters * BYTES[train.dtype]
+        transit = (GENERATIONS + 1) * parameters * 4 if by_file(config) else 0
     return {
         "trainer: weights, gradients, Adam (each process)": optimizer,
-        "trainer: activations (each process, checkpointed)": activations,
+        "trainer: activations (each process, checkpointed)": tokens * shape["hidden"] * (shape["layers"] + 40) * BYTES[train.dtype]
+        if shape
+        else None,
         "policy server: weights": served,
-        "weights in transit (shared memory)": (GENERATIONS + 1) * parameters * 4 if known and _by_shared_memory(config) else 0,
-        "sessions, at most": cpu_too,
+        "weights in transit (shared memory)": transit,
+        "sessions, at most": config.limits.sessions * config.sandbox.limits.memory_mb << 20,
     }
-
-
-def _by_shared_memory(config: Config) -> bool:
-    policy = config.policy
-    return policy.weight_transfer == "shared_memory" if policy.url else not (policy.engine == "vllm" and config.train.lora)
 
 
 def _shape(config: Config, host: PluginHost) -> Mapping[str, int] | None:

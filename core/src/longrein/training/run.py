@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, redirect_stdout
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from attrs import evolve, frozen
 
@@ -31,11 +31,9 @@ from longrein.training import settings
 from longrein.training.buffer import RowBuffer
 from longrein.training.canary import Canary
 from longrein.training.state import TrainState, last_checkpoint, next_block, read
+from longrein.training.transfer import Elsewhere, FileTransfer, by_file
 from longrein.training.watchdog import Watchdog
 from longrein.training.worker import Launch, RolloutWorker
-
-if TYPE_CHECKING:
-    from longrein.training.transfer import FileTransfer
 
 Log = Callable[[str], None]
 ADAPTER = "trl-policy"
@@ -48,7 +46,7 @@ class _Parts:
 
     recorder: RunRecorder | None = None
     worker: RolloutWorker | None = None
-    transfer: FileTransfer | None = None
+    transfer: FileTransfer | Elsewhere | None = None
     """None where TRL's own transfer does it: NCCL to a server that is already running, or LoRA adapters."""
     watchdog: Watchdog | None = None
 
@@ -114,7 +112,8 @@ def _prepare(
     if not main:
         model, length = _model(config, host, log)
         config = evolve(config, train=evolve(config.train, token_budget=config.train.token_budget or length))
-        return config, model, PolicyEndpoint(url="", model=model), _Parts()  # only the main process asks the server
+        # Only the main process asks the server and sends weights.
+        return config, model, PolicyEndpoint(url="", model=model), _Parts(transfer=Elsewhere() if by_file(config) else None)
     runtime = stack.enter_context(runtime_folder())
     recorder = RunRecorder(folder, exist_ok=resumed)
     wants = config.train
@@ -132,7 +131,7 @@ def _prepare(
     token_budget = config.train.token_budget or endpoint.max_model_len
     if token_budget is None:
         raise ConfigError("the policy server does not say its max_model_len; set [policy] max_model_len or [train] token_budget")
-    worker.connect(endpoint if config.serves_policy else None, token_budget=token_budget)
+    worker.connect(endpoint if config.serves_policy else None, token_budget=token_budget, adapter=endpoint.adapter)
     watchdog = Watchdog(healthy=lambda: answers(endpoint), rows=buffer, log=log, over=worker.fail)
     stack.callback(watchdog.stop)
     config = evolve(config, train=evolve(config.train, token_budget=token_budget))
@@ -154,12 +153,11 @@ def _serve(
     config: Config, model: Path, runtime: Path, folder: Path, state: TrainState, stack: ExitStack, worker: RolloutWorker, log: Log
 ) -> tuple[PolicyEndpoint, FileTransfer | None]:
     from longrein.serve.keeper import Keeper
-    from longrein.training.transfer import FileTransfer
 
     log("starting the policy server")
     server = start_server(config, model, runtime, folder, training=True)
     stack.callback(Keeper(server, log=log, over=worker.fail).stop)
-    if server.weights is None:
+    if server.weights is None:  # adapters then
         return evolve(server.endpoint, adapter=ADAPTER), None
     server.control.timeout_s = config.train.sync_timeout_s
     return server.endpoint, FileTransfer(server.control, server.weights, version=state.version)
@@ -173,26 +171,29 @@ def _running_endpoint(
     from longrein.capture.preflight import check_endpoint
 
     endpoint = asyncio.run(check_endpoint(endpoint_of(config), training=True))
-    if config.policy.weight_transfer == "shared_memory":
-        from longrein.serve.generations import new_folder, stored_bytes
-        from longrein.serve.vllm.control import VllmControl
-        from longrein.training.transfer import FileTransfer
+    if not by_file(config) and config.train.lora is None:
+        if find_spec("vllm") is None:
+            raise MissingError(
+                "training against a running vLLM server sends weights with vLLM's own code; run: pip install vllm. Where the server is "
+                'on this host, [policy] weight_transfer = "shared_memory" needs none'
+            )
+        return endpoint, None
+    from longrein.serve.generations import new_folder, stored_bytes
+    from longrein.serve.vllm.control import VllmControl
+    from longrein.serve.vllm.preflight import check_vllm
 
-        weights = new_folder(stored_bytes(model), fallback=runtime)
-        (runtime / WEIGHTS_LINK).symlink_to(weights)
-        stack.callback(shutil.rmtree, weights, ignore_errors=True)
-        return endpoint, FileTransfer(VllmControl(endpoint, timeout_s=config.train.sync_timeout_s), weights, version=state.version)
-    if find_spec("vllm") is None and config.train.lora is None:
-        raise MissingError(
-            "training against a running vLLM server sends weights with vLLM's own code; run: pip install vllm. Where the server is on "
-            'this host, [policy] weight_transfer = "shared_memory" needs none'
-        )
-    return endpoint, None
+    control = VllmControl(endpoint, timeout_s=config.train.sync_timeout_s)
+    check_vllm(control.info(), config)
+    if not by_file(config):
+        return evolve(endpoint, adapter=ADAPTER), None
+    weights = new_folder(stored_bytes(model), fallback=runtime)
+    (runtime / WEIGHTS_LINK).symlink_to(weights)
+    stack.callback(shutil.rmtree, weights, ignore_errors=True)
+    return endpoint, FileTransfer(control, weights, version=state.version)
 
 
 def _make_trainer(config: Config, model: str, endpoint: PolicyEndpoint, folder: Path, parts: _Parts, processes: int) -> Any:
-    by_trl = parts.worker is not None and parts.transfer is None
-    args = settings.make_args(config, run_folder=folder, processes=processes, server=endpoint.url if by_trl else None)
+    args = settings.make_args(config, run_folder=folder, processes=processes, server=None if by_file(config) else endpoint.url)
     with settings.quiet():
         from datasets import Dataset
         from transformers import PrinterCallback, ProgressCallback

@@ -58,6 +58,8 @@ OWNED: Mapping[str, str] = {
     "hub_token": "a config is written into the run folder; set HF_TOKEN in the environment",
 }
 NO_OP: Mapping[str, tuple[Any, ...]] = {"top_p": (1.0,), "top_k": (-1, 0), "min_p": (0.0,), "repetition_penalty": (1.0,)}
+RANK_WAIT_S = 7 * 24 * 3600
+"""How long training processes wait for each other: longer than any evaluation; what hangs is the watchdog's to name."""
 FORWARD_TOKENS = 65_536
 """Rows of one forward pass are chosen so that they stay within this many tokens when every row is as long as allowed."""
 
@@ -157,6 +159,7 @@ def make_args(config: Config, *, run_folder: Path, processes: int, server: str |
         "logging_steps": 1,
         "dataloader_pin_memory": on_gpu,
         "project": "longrein",
+        "ddp_timeout": RANK_WAIT_S,
     }
     if url := server or config.policy.url:
         values["vllm_server_base_url"] = url.rstrip("/").removesuffix("/v1")

@@ -6,12 +6,24 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from longrein.serve.weights import write_weights
+from longrein.config import Config
 
 if TYPE_CHECKING:
     import torch
 
     from longrein.serve.process import Control
+
+
+def by_file(config: Config) -> bool:
+    """True when weights go to the policy server as files in shared memory, False when TRL sends them (NCCL, or LoRA adapters by path)."""
+    policy = config.policy
+    if policy.url is not None:
+        return policy.weight_transfer == "shared_memory"
+    return policy.engine == "embedded" or config.train.lora is None
+
+
+class Elsewhere:
+    """Stands for the transfer in the training processes that send nothing: TRL only asks whether there is one."""
 
 
 class FileTransfer:
@@ -36,6 +48,8 @@ class FileTransfer:
 
     def send_weights(self, iterator: Iterator[tuple[str, torch.Tensor]]) -> None:
         """Write the weights and have them loaded as the next version."""
+        from longrein.serve.weights import write_weights
+
         path = write_weights(iterator, self._folder, self.version + 1)
         self._control.load(path, self.version + 1)
         self.version += 1

@@ -116,14 +116,14 @@ class RolloutWorker:
         assert isinstance(answer, Ready)
         return answer
 
-    def connect(self, endpoint: PolicyEndpoint | None, *, token_budget: int) -> None:
-        """Say where the policy is served (None: where the config says) and how long rows may be; for `start`."""
+    def connect(self, endpoint: PolicyEndpoint | None, *, token_budget: int, adapter: str | None = None) -> None:
+        """Say where the policy is served (None: where the config says), how long rows may be and how adapters are named; for `start`."""
         where = None
         if endpoint is not None:
             uds = str(endpoint.uds) if endpoint.uds else None
-            names = ("url", "model", "max_model_len", "adapter")
+            names = ("url", "model", "max_model_len")
             where = {"uds": uds, **{name: getattr(endpoint, name) for name in names}}
-        self._go = {"endpoint": where, "token_budget": token_budget}
+        self._go = {"endpoint": where, "token_budget": token_budget, "adapter": adapter}
 
     def start(self) -> None:
         """Let the child begin (TRL calls this once, after the first weight sync)."""
