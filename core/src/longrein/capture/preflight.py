@@ -91,13 +91,16 @@ async def _raw_logprobs(client: Any) -> bool:
 
     The gap of processed values is (logit a - logit b) / temperature, so doubling the temperature halves it.
     """
-    gaps: list[float] = []
+    found: list[dict[str, float]] = []
     for temperature in (1.0, 2.0):
-        reply = await client.ask(_probe(client.endpoint, max_tokens=1, temperature=temperature, top_logprobs=2), exact=True)
+        reply = await client.ask(_probe(client.endpoint, max_tokens=1, temperature=temperature, top_logprobs=5), exact=True)
         entries = (reply["choices"][0].get("logprobs") or {}).get("content") or [{}]
-        top = sorted((item["logprob"] for item in entries[0].get("top_logprobs") or []), reverse=True)
-        # Equal values, or one that the engine writes for minus infinity, say nothing.
-        if len(top) < 2 or not 0.1 < top[0] - top[1] < 1000:
-            return False
-        gaps.append(top[0] - top[1])
-    return gaps[1] > 0.75 * gaps[0]
+        found.append({item["token"]: item["logprob"] for item in entries[0].get("top_logprobs") or []})
+    # vLLM lists the sampled token first, however unlikely, so only tokens that are in both lists can be compared.
+    cold, hot = found
+    both = sorted((token for token in cold if token in hot), key=cold.__getitem__, reverse=True)[:2]
+    if len(both) < 2:
+        return False
+    gaps = [values[both[0]] - values[both[1]] for values in (cold, hot)]
+    # Equal values, or one that the engine writes for minus infinity, say nothing.
+    return 0.1 < gaps[0] < 1000 and gaps[1] > 0.75 * gaps[0]

@@ -10,6 +10,7 @@ from longrein.config import Config, TasksetConfig, task_sources
 from longrein.errors import ConfigError
 from longrein.options import structure
 from longrein.rollout.tasks import open_taskset
+from longrein.serve.vllm.toolchain import find_python
 
 if TYPE_CHECKING:
     from longrein.plugins import PluginHost
@@ -25,12 +26,14 @@ def check_names(config: Config, host: PluginHost) -> None:
     Raises:
         ConfigError, PluginError: an unknown agent, reward, verifier or sandbox, options that do not fit, or an agent that cannot use
             the tools of a task set's environments.
-        MissingError: the program of an agent is not installed.
+        MissingError: the program of an agent, or vLLM where the config asks for it, is not installed.
     """
     for name, options in config.agents.items():
         adapter = host.agent(name, options)
         if adapter.toolchain:
             toolchain.find(name, adapter.toolchain)
+    if config.serves_policy and config.policy.engine == "vllm":
+        find_python(config.policy.engine_python)
     host.reward(config.reward.name, config.reward.options)
     check_verifiers(config.verifiers, host)
     for part in (config, config.eval):
