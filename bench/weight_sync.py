@@ -67,7 +67,8 @@ def main() -> int:
             server.stop()
     synced, copied = (statistics.median(seconds[work]) for work in (sync, copy))
     ratio = copied / synced
-    print(f"{n_bytes / 1e6:.0f} MB: a sync {synced:.2f} s ({n_bytes / synced / 1e9:.2f} GB/s), a copy {copied:.2f} s ({n_bytes / copied / 1e9:.2f} GB/s)")
+    for name, took in (("a sync", synced), ("a copy", copied)):
+        print(f"{name} of {n_bytes / 1e6:.0f} MB: {took:.2f} s, {n_bytes / took / 1e9:.2f} GB/s")
     print(f"a sync has {ratio:.2f} of the copy's rate (bound {BOUND:g}: {'holds' if ratio >= BOUND else 'DOES NOT HOLD'})")
     return 0 if ratio >= BOUND else 1
 

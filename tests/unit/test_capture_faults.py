@@ -97,7 +97,9 @@ async def test_an_endpoint_without_ids_serves_runs_and_is_refused_for_training(f
 async def test_log_probabilities_from_before_the_temperature_are_refused_for_training(raw: bool, refused: bool) -> None:
     def script(request: dict[str, Any]) -> Reply:
         gap = 3.0 if raw else 3.0 / request["temperature"]
-        return Reply("h", top_logprobs=[-0.1, -0.1 - gap])
+        # The token that was sampled stands first, however unlikely it is; another one each time.
+        sampled = {f"odd{request['temperature']}": -9.0}
+        return Reply("h", top_logprobs={**sampled, "a": -0.1, "b": -0.1 - gap})
 
     with ScriptedServer(script) as policy:
         if refused:

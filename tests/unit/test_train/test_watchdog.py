@@ -63,6 +63,15 @@ def test_what_hangs_is_named_within_a_minute_with_what_to_change_and_again_only_
         assert len(watched.said) == 2
 
 
+def test_slow_sessions_are_named_once_and_not_in_every_step(watched):
+    for _ in range(5):
+        watched.rows.waiting_since = watched.now
+        watched.after(60)
+        watched.rows.waiting_since = None
+        watched.after(10)
+    assert len(watched.said) == 1
+
+
 def test_a_server_that_does_not_come_back_ends_the_run(watched):
     watched.alive = False
     watched.after(GONE_AFTER_S - 20)

@@ -45,7 +45,7 @@ class Reply:
     """The reply waits until it is set."""
     fault: Fault | None = None
     """One way in which the reply is not what a sound engine sends."""
-    top_logprobs: Sequence[float] = ()
+    top_logprobs: Mapping[str, float] = field(factory=dict)
     """Log-probabilities of the likeliest tokens, reported at every position."""
     extra: Mapping[str, Any] = field(factory=dict)
     """Further top-level keys of the reply."""
@@ -166,7 +166,7 @@ def _render(body: Mapping[str, Any], prompt: list[int], reply: Reply) -> dict[st
     ids, values = _damage(ids, values, reply.fault)
     choice: dict[str, Any] = {"index": 0, "message": message, "finish_reason": None if reply.fault == "no_finish" else finish}
     if body.get("logprobs"):
-        top = [{"token": "", "logprob": value} for value in reply.top_logprobs]
+        top = [{"token": token, "logprob": value} for token, value in reply.top_logprobs.items()]
         choice["logprobs"] = {"content": [{"token": "", "logprob": value, "top_logprobs": top} for value in values]}
     result = {
         "id": f"chatcmpl-{time.monotonic_ns()}",

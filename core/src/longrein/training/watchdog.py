@@ -84,7 +84,8 @@ class Watchdog:
     def _name(self, what: str, since: float | None, now: float) -> None:
         lasted = 0.0 if since is None else now - since
         if lasted < NAMED_AFTER_S:
-            self._named.pop(what, None)
+            if what != ROWS:  # sessions are slow in every step of such a run: it is said again only when it gets worse
+                self._named.pop(what, None)
         elif lasted >= self._named.get(what, NAMED_AFTER_S):
             self._named[what] = lasted * AGAIN
             self._log(f"{what} has lasted {lasted:.0f} s: {HINTS[what]}")
