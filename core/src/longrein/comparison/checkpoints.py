@@ -13,7 +13,7 @@ from attrs import evolve, frozen
 from longrein.comparison.model import ComparedPolicy
 from longrein.config import CompareConfig, Config, PolicyConfig, RunConfig, TrainConfig, load
 from longrein.errors import ConfigError
-from longrein.rollout.policy import resolve_model
+from longrein.rollout.policy import BUILT, resolve_model
 from longrein.rollout.record import config_toml
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def config_of_run(checkpoints: Sequence[str]) -> dict[str, Any] | None:
         run=RunConfig("compare", seed=run.run.seed),
         taskset=run.eval.taskset if run.eval else run.taskset,
         tasksets=run.eval.tasksets if run.eval else run.tasksets,
-        policy=PolicyConfig(max_model_len=run.policy.max_model_len),
+        policy=evolve(run.policy, model=PRACTICE, url=None, api_key_env=None),
         train=TrainConfig(sampling=run.train.sampling, dtype=run.train.dtype),
         eval=None,
         compare=CompareConfig(run.eval.samples) if run.eval else CompareConfig(),
@@ -133,13 +133,13 @@ def _saved(run: Path, step: str) -> Path:
 
 
 def _model(text: str, config: Config, host: PluginHost, log: Log) -> Checkpoint:
-    """Return the practice policy, or a model folder of which nothing else is known."""
-    if text == PRACTICE:
-        return Checkpoint(ComparedPolicy(text, ()), resolve_model(evolve(config, policy=PolicyConfig(PRACTICE)), host, log=log), PRACTICE)
+    """Return a policy that longrein makes, or a model folder of which nothing else is known."""
+    if text in BUILT:
+        return Checkpoint(ComparedPolicy(text, ()), resolve_model(evolve(config, policy=PolicyConfig(text)), host, log=log), text)
     folder = Path(text)
     if not (folder / "config.json").is_file():
         raise ConfigError(
             f"checkpoint {text!r} is neither a run folder, RUN@STEP (RUN@0 is what the run started from), a folder with a transformers "
-            f'model, nor "{PRACTICE}"'
+            f"model, nor one of {', '.join(BUILT)}"
         )
     return Checkpoint(ComparedPolicy(folder.resolve().name), folder, folder.resolve().name)

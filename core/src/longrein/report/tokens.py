@@ -27,18 +27,16 @@ def find_tokenizer(folder: Path, config: Config | None) -> Path | None:
         return None
     places = [folder / "model"]
     if config is not None and config.policy.url is None:
-        places.append(_practice(config) if config.policy.model == "practice" else Path(config.policy.model))
+        places.append(_built(config) or Path(config.policy.model))
     return next((place / FILE for place in places if (place / FILE).is_file()), None)
 
 
-def _practice(config: Config) -> Path:
+def _built(config: Config) -> Path | None:
     from longrein.plugins import PluginHost
-    from longrein.practice.policy import policy_folder
-    from longrein.rollout.policy import policy_agents
+    from longrein.rollout.policy import built_folder
 
     try:
-        host = PluginHost.load(config.plugins.use)
-        return policy_folder(policy_agents(config, host), host)
+        return built_folder(config, PluginHost.load(config.plugins.use))
     except LongreinError:  # an agent of the run is not installed here: its tokens stay numbers
         return Path("absent")
 

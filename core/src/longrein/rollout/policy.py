@@ -49,6 +49,19 @@ def resolve_model(config: Config, host: PluginHost, *, log: Log) -> Path:
     return _folder(config.policy.model, log)
 
 
+def built_folder(config: Config, host: PluginHost) -> Path | None:
+    """Return where a policy of `BUILT` is or would be; None for any other."""
+    if config.policy.model == "practice":
+        from longrein.practice.policy import policy_folder
+
+        return policy_folder(policy_agents(config, host), host)
+    if config.policy.model == "smollm2-135m":
+        from longrein.smollm2 import folder
+
+        return folder()
+    return None
+
+
 def _folder(model: str, log: Log) -> Path:
     folder = Path(model)
     if (folder / "config.json").is_file():

@@ -12,7 +12,7 @@ from attrs import frozen
 from longrein.config import Config
 from longrein.plugins import PluginHost
 from longrein.rollout.check import check_names
-from longrein.rollout.policy import BUILT, need_extra
+from longrein.rollout.policy import built_folder, need_extra
 from longrein.sandbox import choose
 from longrein.serve.generations import GENERATIONS
 from longrein.training import settings
@@ -144,13 +144,8 @@ def _shape(config: Config, host: PluginHost) -> Mapping[str, int] | None:
 
 
 def _config_folder(config: Config, host: PluginHost) -> Path | None:
-    from longrein.practice.policy import policy_folder
-    from longrein.rollout.policy import policy_agents
-    from longrein.smollm2 import folder as smollm2
-
     name = config.policy.model
-    if name in BUILT:
-        built = policy_folder(policy_agents(config, host), host) if name == "practice" else smollm2()
+    if built := built_folder(config, host):
         return built if (built / "config.json").is_file() else None
     if (Path(name) / "config.json").is_file():
         return Path(name)

@@ -22,7 +22,7 @@ from longrein.config import Config, PluginsConfig
 from longrein.errors import ConfigError, MissingError
 from longrein.plugins import PluginHost
 from longrein.rollout.check import check_names
-from longrein.rollout.policy import endpoint_of, resolve_model, start_server
+from longrein.rollout.policy import BUILT, endpoint_of, resolve_model, start_server
 from longrein.rollout.record import RunRecorder, new_run_folder, read_lines
 from longrein.rollout.summary import Cell, summarize
 from longrein.sandbox import choose, runtime_folder
@@ -141,7 +141,7 @@ def _prepare(
 def _model(config: Config, host: PluginHost, log: Log) -> tuple[str, int | None]:
     """Return what the trainer loads, and its length where that is known without a server."""
     if not config.serves_policy:
-        if config.policy.model == "practice":
+        if config.policy.model in BUILT:
             raise ConfigError("[policy] url is set, so [policy] model must name the model that is served there (a hub id or a folder)")
         return config.policy.model, config.policy.max_model_len
     folder = resolve_model(config, host, log=log)
