@@ -119,6 +119,26 @@ class SandboxConfig:
 
 
 @frozen
+class ExecutorConfig:
+    """[executor] where sessions and grading run"""
+
+    name: Literal["local", "ray"] = "local"
+    """This machine, or a Ray cluster (`pip install 'longrein[ray]'`)."""
+    address: str | None = None
+    """Of a Ray cluster that is running, "auto" for the one this machine is in; without it one is started on this machine."""
+    workers: int = field(default=1, validator=positive)
+    """Session workers; each is placed on a node with its share of [limits] sessions."""
+    graders: int = field(default=1, validator=positive)
+    """Grading workers; hidden tests go to their nodes only."""
+    session_cpus: float = field(default=0.5, validator=positive)
+    """CPUs that are set aside for each session."""
+    session_memory_mb: int = field(default=512, validator=positive)
+    """Memory that is set aside for each session."""
+    labels: Mapping[str, float] = field(factory=dict)
+    """Custom resources that a node must have to run sessions, for example { sandbox = 1 }."""
+
+
+@frozen
 class TurnsConfig:
     """[turns]"""
 
@@ -244,6 +264,7 @@ class Config:
     policy: PolicyConfig = PolicyConfig()
     limits: LimitsConfig = LimitsConfig()
     sandbox: SandboxConfig = SandboxConfig()
+    executor: ExecutorConfig = ExecutorConfig()
     turns: TurnsConfig = TurnsConfig()
     reward: RewardConfig = RewardConfig()
     verifiers: Mapping[str, Mapping[str, Any]] = field(factory=dict)

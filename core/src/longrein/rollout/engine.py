@@ -7,27 +7,21 @@ import contextlib
 from collections import deque
 from collections.abc import Callable
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, cast
+from typing import TYPE_CHECKING, Self
 
 from attrs import evolve
 
-from longrein import toolchain
 from longrein.capture.endpoint import PolicyEndpoint
 from longrein.config import Config
-from longrein.errors import LongreinError, RunStopped
-from longrein.model import Action, Finding, Group, Outcome, Rollout, SessionResult, Task, Verdict
-from longrein.options import structure
-from longrein.rollout.grading import Grader
-from longrein.rollout.lease import Lease
-from longrein.rollout.session import SessionRunner
+from longrein.errors import RunStopped
+from longrein.model import Action, Finding, Group, Outcome, Rollout, SessionResult, Verdict
+from longrein.rollout.executor import open_executor
 from longrein.rollout.spec import RolloutSpec, SessionSpec
-from longrein.sandbox import choose, runtime_folder
 from longrein.turns import InvalidGuard, within_budget
 
 if TYPE_CHECKING:
     from longrein.plugins import PluginHost
     from longrein.rollout.record import RunRecorder
-    from longrein.verifier import TaskSet
 
 WINDOW = 20
 """Rollouts over which the share of unscorable ones is taken."""
@@ -71,43 +65,8 @@ class Engine:
         self._stack = contextlib.AsyncExitStack()
 
     async def __aenter__(self) -> Self:
-        from longrein.capture.server import CaptureServer
-
-        toolchains = {name: toolchain.find(name, a.toolchain) if a.toolchain else None for name, a in self.adapters.items()}
-        backend = choose(self._config, self._host, training=self._training)
-        runtime = self._stack.enter_context(runtime_folder())
-        try:
-            self._capture = await self._stack.enter_async_context(
-                CaptureServer(
-                    self._endpoint,
-                    sampling=self._config.train.sampling,
-                    training=self._training,
-                    open_port=backend.shares_network,
-                    max_reply_tokens=self._config.limits.max_reply_tokens,
-                    tools=self._config.sandbox.tools,
-                )
-            )
-            sandbox = backend(
-                limits=self._config.sandbox.limits,
-                capture_port=self._capture.port,
-                runtime=runtime,
-                options=structure(backend.Options, self._config.sandbox.options, where="sandbox.options"),
-            )
-            self._grader = Grader(self._host, runtime, self._config.verifiers)
-            self._stack.callback(self._grader.close)
-        except BaseException:
-            await self._stack.aclose()
-            raise
-        self._sessions = SessionRunner(
-            self._config,
-            self._host,
-            adapters=self.adapters,
-            toolchains=toolchains,
-            capture=self._capture,
-            sandbox=sandbox,
-            endpoint=self._endpoint,
-            started=self._started,
-        )
+        opened = open_executor(self._config, self._host, endpoint=self._endpoint, training=self._training, started=self._started)
+        self._executor = await self._stack.enter_async_context(opened)
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -116,16 +75,16 @@ class Engine:
     @property
     def version(self) -> int:
         """The live policy version, as the trainer counts it."""
-        return self._capture.version
+        return self._executor.version
 
     @version.setter
     def version(self, version: int) -> None:
-        self._capture.version = version
+        self._executor.version = version
 
     @property
     def strangers(self) -> int:
         """Model calls that came without a live session's key and were refused."""
-        return self._capture.strangers
+        return self._executor.strangers
 
     async def rollout(self, spec: RolloutSpec) -> Rollout:
         """Make one rollout and record it. A bad session is data.
@@ -136,13 +95,13 @@ class Engine:
         adapter, findings = self.adapters[spec.agent], list[Finding]()
         solution = None
         if adapter.capabilities.needs_solution:
-            solution = await asyncio.to_thread(self._grader.taskset(spec.task.ref).solution, spec.task.ref.task_id)
-        async with self._lease(spec.task) or contextlib.nullcontext() as lease:
-            lag = self._config.train.max_staleness if spec.phase == "train" else None
-            session = await self._sessions.run(SessionSpec(spec.id, spec.agent, spec.task.public, spec.seed, solution, lag), lease)
-            if spec.phase == "train":  # the record shows the labels that the rows have
-                session = evolve(session, trajectory=within_budget(session.trajectory, self._config.train.token_budget))
-            session, verdict = await self._grade(spec, session, lease)
+            solution = await asyncio.to_thread(self._executor.taskset(spec.task.ref).solution, spec.task.ref.task_id)
+        lag = self._config.train.max_staleness if spec.phase == "train" else None
+        wanted = SessionSpec(spec.id, spec.agent, spec.task.public, spec.seed, solution, lag)
+        session, verdict = await self._executor.run_session(wanted, spec.task.ref)
+        if spec.phase == "train":  # the record shows the labels that the rows have
+            session = evolve(session, trajectory=within_budget(session.trajectory, self._config.train.token_budget))
+        session, verdict = await self._grade(spec, session, verdict)
         actions = self._actions(spec.agent, session, findings)
         rollout = Rollout(
             id=spec.id,
@@ -169,21 +128,14 @@ class Engine:
         self._guard(rollout)
         return rollout
 
-    def _lease(self, task: Task) -> Lease | None:
-        """Return what will hold the environment of a session on `task`, or None where it has none."""
-        try:
-            has_environments = cast("type[TaskSet]", self._host.get("taskset", task.ref.taskset)).has_environments
-            return Lease(self._grader.taskset(task.ref), task.ref.task_id) if has_environments else None
-        except LongreinError:  # grading says what is wrong with the task set
-            return None
-
-    async def _grade(self, spec: RolloutSpec, session: SessionResult, lease: Lease | None) -> tuple[SessionResult, Verdict]:
+    async def _grade(self, spec: RolloutSpec, session: SessionResult, given: Verdict | None) -> tuple[SessionResult, Verdict]:
+        """Return the session and its verdict; `given` is that of its environment."""
         if not session.outcome.graded:
             return session, Verdict.unscorable(f"{session.outcome.kind}: {session.outcome.reason}")
-        grading = lease.verdict() if lease else self._grader.grade(spec.task.ref, spec.task.verifier, session.workspace)
-        if (verdict := await grading).status == "unscorable":
+        verdict = given or await self._executor.grade(spec.task.ref, spec.task.verifier, session.workspace)
+        if verdict.status == "unscorable":
             ended = session.outcome
-            error = Outcome("environment_error" if lease else "verifier_error", verdict.reason, acted=ended.acted, ended=ended.kind)
+            error = Outcome("environment_error" if given else "verifier_error", verdict.reason, acted=ended.acted, ended=ended.kind)
             session = evolve(session, outcome=error)
         return session, verdict
 
