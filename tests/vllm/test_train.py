@@ -38,6 +38,7 @@ group_size = 4
 rows_per_step = 8
 learning_rate = 1e-3
 """
+RESTARTED = "the policy server was killed by SIGKILL; starting it again"
 LORA = "[train.lora]\nrank = 8\nalpha = 16\n"
 NO_SYNC = """
 import sys
@@ -96,15 +97,20 @@ def longrein() -> tuple[str, ...]:
     return sys.executable, "-m", "longrein"
 
 
-def test_three_steps_with_shared_memory_and_a_killed_server(train: Any, tmp_path: Path) -> None:
-    process, metrics = train(*longrein()), tmp_path / "run" / "metrics.jsonl"
+def kill_server_after_a_step(process: subprocess.Popen[str], folder: Path) -> None:
+    """Kill vLLM once the first step is made."""
+    metrics = folder / "metrics.jsonl"
     while process.poll() is None and not (metrics.exists() and '"loss"' in metrics.read_text()):
         time.sleep(0.2)
     servers = [p for p in psutil.Process(process.pid).children(recursive=True) if "vllm.entrypoints.openai.api_server" in p.cmdline()]
     assert servers, process.communicate()
     os.kill(servers[0].pid, signal.SIGKILL)
-    said = check(tmp_path / "run", process)
-    assert said.count("the policy server was killed by SIGKILL; starting it again") == 1
+
+
+def test_three_steps_with_shared_memory_and_a_killed_server(train: Any, tmp_path: Path) -> None:
+    process = train(*longrein())
+    kill_server_after_a_step(process, tmp_path / "run")
+    assert check(tmp_path / "run", process).count(RESTARTED) == 1
 
 
 def test_a_sync_that_is_left_out_fails_the_canary(train: Any) -> None:
@@ -115,11 +121,13 @@ def test_a_sync_that_is_left_out_fails_the_canary(train: Any) -> None:
     assert "the server does not serve these weights" in said
 
 
-def test_three_steps_with_lora_adapters(train: Any, config: Path, tmp_path: Path) -> None:
+def test_three_steps_with_lora_adapters_and_a_killed_server(train: Any, config: Path, tmp_path: Path) -> None:
     from safetensors.torch import load_file
 
     config.write_text(config.read_text() + LORA)
-    check(tmp_path / "run", train(*longrein()))
+    process = train(*longrein())
+    kill_server_after_a_step(process, tmp_path / "run")
+    assert check(tmp_path / "run", process).count(RESTARTED) == 1
     before = load_file(Path(json.loads(config.read_text().split("model = ")[1].splitlines()[0])) / "model.safetensors")
     after = load_file(tmp_path / "run" / "model" / "model.safetensors")
     assert before.keys() == after.keys(), "the adapter was merged"

@@ -76,7 +76,7 @@ def test_the_command_has_every_flag_that_capture_and_sync_need_and_the_users_own
 
 @pytest.mark.parametrize(("rank", "shown"), [(1, "1"), (4, "8"), (8, "8"), (33, "64")])
 def test_adapters_get_the_next_rank_that_vllm_has_and_the_route_for_new_ones(rank: int, shown: str) -> None:
-    given = options(adapters=Adapters(rank, 6))
+    given = options(adapters=Adapters(rank, 6, Path("/run/adapters")))
     assert " ".join(["--enable-lora", "--max-lora-rank", shown, "--max-loras", "6"]) in " ".join(arguments(given))
     assert environment(given)["VLLM_ALLOW_RUNTIME_LORA_UPDATING"] == "1"
 

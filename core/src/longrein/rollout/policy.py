@@ -153,7 +153,7 @@ def start_server(
         dtype=dtype,
         max_model_len=policy.max_model_len,
         python=policy.engine_python,
-        adapters=Adapters(lora.rank, config.train.max_staleness + 2) if lora else None,
+        adapters=Adapters(lora.rank, config.train.max_staleness + 2, (folder / "checkpoints" / ".vllm_lora").absolute()) if lora else None,
         args=policy.engine_args,
         env=policy.engine_env,
     )

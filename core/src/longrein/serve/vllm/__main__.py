@@ -27,19 +27,18 @@ def main() -> int:
     parser.add_argument("--dtype", default="float32")
     parser.add_argument("--max-model-len", type=int)
     parser.add_argument("--tool-call-parser", default="hermes")
-    parser.add_argument("--lora", type=int, nargs=2, metavar=("RANK", "COUNT"))
+    parser.add_argument("--lora", nargs=3, metavar=("RANK", "COUNT", "FOLDER"), help="take adapters, which are written into this folder")
     parser.add_argument("--env", action="append", default=[], metavar="=NAME=VALUE", help="a further variable of vLLM's environment")
     parser.add_argument("--weights", type=Path, help="weights folder of a server that died, to go on from its newest file")
     parser.add_argument("--exit-with-stdin", action="store_true", help="end when standard input does")
-    parser.add_argument("--adapters", type=Path, help="folder with the LoRA adapters of a server that died, to offer them again")
     parser.add_argument("--arg", dest="args", action="append", default=[], metavar="=FLAG", help="a further flag of vLLM, or its value")
     given = vars(parser.parse_args())
-    kept = {name: given.pop(name) for name in ("weights", "adapters", "exit_with_stdin")}
+    kept = {name: given.pop(name) for name in ("weights", "exit_with_stdin")}
     lora, runtime = given.pop("lora"), given.pop("runtime")
+    adapters = Adapters(int(lora[0]), int(lora[1]), Path(lora[2])) if lora else None
     try:
         with tempfile.TemporaryDirectory(dir=runtime) as folder:
-            plugins = lend_plugin(Path(folder, "plugins"))
-            return keep(VllmOptions(**given, plugins=plugins, adapters=Adapters(*lora) if lora else None), **kept)
+            return keep(VllmOptions(**given, plugins=lend_plugin(Path(folder, "plugins")), adapters=adapters), **kept)
     except LongreinError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code

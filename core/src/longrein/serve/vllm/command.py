@@ -24,6 +24,8 @@ class Adapters:
     rank: int
     count: int
     """Versions at once: max_staleness + 2."""
+    folder: Path
+    """Where the trainer writes them; a server that is started again offers them again."""
 
 
 @frozen

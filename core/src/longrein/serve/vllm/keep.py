@@ -29,13 +29,12 @@ STOP_TIMEOUT_S = 3.0
 PR_SET_PDEATHSIG = 1
 
 
-def keep(options: VllmOptions, *, weights: Path | None = None, adapters: Path | None = None, exit_with_stdin: bool = False) -> int:
+def keep(options: VllmOptions, *, weights: Path | None = None, exit_with_stdin: bool = False) -> int:
     """Run vLLM until it ends, a signal comes or, with `exit_with_stdin`, standard input ends; prints one JSON line when ready.
 
     Args:
         options: the server.
         weights: the weights folder of a server that died, to go on from its newest file; None makes a new one.
-        adapters: the folder with a dead server's LoRA adapters, to offer them again.
         exit_with_stdin: the parent holds standard input; its death ends the server.
 
     Returns:
@@ -70,7 +69,7 @@ def keep(options: VllmOptions, *, weights: Path | None = None, adapters: Path | 
             control.use(folder)
             if (found := newest(folder)) is not None:
                 control.load(*found)
-        for adapter in sorted(adapters.iterdir()) if adapters else ():
+        for adapter in sorted(options.adapters.folder.glob("*/")) if options.adapters else ():  # of a server that died
             control.add_adapter(adapter)
         length = next(model["max_model_len"] for model in control.models() if model["id"] == options.name)
         ready = {"url": _url(options), "socket": options.socket and str(options.socket), "model": options.name, "max_model_len": length}

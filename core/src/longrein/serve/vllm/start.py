@@ -57,7 +57,7 @@ def start_vllm(
         *(sys.executable, "-m", "longrein.serve.vllm", "--python", str(found), "--runtime", str(runtime), "--exit-with-stdin"),
         *("--model", str(model_dir), "--name", served, "--dtype", dtype, *where, *(["--cpu"] if cpu else [])),
         *(["--max-model-len", str(max_model_len)] if max_model_len else []),
-        *(["--lora", str(adapters.rank), str(adapters.count)] if adapters else []),
+        *(["--lora", str(adapters.rank), str(adapters.count), str(adapters.folder)] if adapters else []),
         *(f"--arg={value}" for value in args),
         *(f"--env={name}={value}" for name, value in (env or {}).items()),
     ]
