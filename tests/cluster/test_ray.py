@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import signal
 from collections.abc import Iterator
@@ -13,7 +12,8 @@ from typing import Any
 import psutil
 import pytest
 from attrs import evolve
-from tests.e2e.conftest import TOY, nothing_left, toy_host  # noqa: F401 (fixtures)
+from tests.e2e.conftest import TOY, toy_host  # noqa: F401 (a fixture)
+from tests.unit.test_train.conftest import model  # noqa: F401 (a fixture)
 
 from longrein import api
 from longrein.config import Config, from_mapping
@@ -21,12 +21,13 @@ from longrein.errors import RunStopped
 from longrein.model import Rollout
 from longrein.plugins import PluginHost
 from longrein.rollout.engine import Engine
-from longrein.rollout.record import read_rollouts
+from longrein.rollout.record import read_lines, read_rollouts
 from longrein.rollout.spec import RolloutSpec
 from longrein.rollout.tasks import load_tasks
 from longrein.testing.scripted import Reply, ScriptedServer
 
 pytestmark = [pytest.mark.timeout(240), pytest.mark.filterwarnings("default")]  # Ray warns of its own accord
+PLUGIN = Path(__file__).with_name("plugin.py")
 SOLVES = "open('solution.py','w').write(ask('go')); ask('again')"
 WAITS = "ask('go')\nwhile 1:\n    try: ask('wait'); break\n    except urllib.error.HTTPError: time.sleep(0.1)"
 PROGRAM = "print(2 * int(input()))\n"
@@ -64,7 +65,9 @@ def config(cluster: Any, url: str, code: str, tmp_path: Path, *sets: str, execut
 def content(rollout: Rollout) -> Any:
     """Return all of a rollout that may not depend on where and when it ran."""
     session = rollout.session
-    calls = [(c.call.id, c.call.sampled_ids, c.call.logprobs, c.label, c.call.version_first, c.call.version_last) for c in rollout.trajectory]
+    calls = [
+        (c.call.id, c.call.sampled_ids, c.call.logprobs, c.label, c.call.version_first, c.call.version_last) for c in rollout.trajectory
+    ]
     return (
         (rollout.id, rollout.seed, rollout.verdict, rollout.reward, rollout.actions, session.outcome, calls),
         (dict(session.workspace), session.stdout, session.exit_code, session.sandbox["start_state"]),
@@ -73,7 +76,6 @@ def content(rollout: Rollout) -> Any:
 
 def test_a_run_on_three_nodes_gives_the_same_rollouts_as_here(cluster: Any, tmp_path: Path, toy_host: PluginHost) -> None:  # noqa: F811
     made: dict[str, list[Any]] = {}
-    nodes: set[str] = set()
     with ScriptedServer(lambda request: Reply(PROGRAM if request["messages"][-1]["content"] == "go" else "fine")) as server:
         for executor in ("local", "ray"):
             wanted = config(cluster, server.endpoint.url, SOLVES, tmp_path, executor=executor)
@@ -82,8 +84,7 @@ def test_a_run_on_three_nodes_gives_the_same_rollouts_as_here(cluster: Any, tmp_
     assert made["local"] == made["ray"]
     assert len(made["ray"]) == 12
     assert all(first[2].status == "passed" for first, _ in made["ray"])
-    assert [r.id for r in read_rollouts(tmp_path / "ray")] != []
-    assert nodes == set()
+    assert sorted(rollout.id for rollout in read_rollouts(tmp_path / "ray")) == sorted(first[0] for first, _ in made["ray"])
 
 
 def processes(name: str) -> list[psutil.Process]:
@@ -168,16 +169,43 @@ def test_a_cluster_without_room_is_named(cluster: Any, tmp_path: Path, toy_host:
             api.run(wanted, host=toy_host)
 
 
-def test_hidden_tests_are_resolved_where_grading_runs_only(cluster: Any, tmp_path: Path, toy_host: PluginHost) -> None:  # noqa: F811
-    """The task set notes the process that asks for hidden data."""
-    plugin = tmp_path / "noting.py"
-    text = TOY.read_text().replace(
-        'return {"canary"', f'Path({str(tmp_path / "asked")!r}).open("a").write(" ".join(Path("/proc/self/cmdline").read_text().split(chr(0))) + chr(10)); return {{"canary"'
-    )
-    plugin.write_text(text)
+def test_hidden_tests_are_resolved_where_grading_runs_only(cluster: Any, tmp_path: Path) -> None:
+    notes = tmp_path / "notes"
+    taskset = f"taskset={{name='noting', options={{file='{notes}'}}}}"
     with ScriptedServer(lambda _: Reply(PROGRAM)) as server:
-        wanted = config(cluster, server.endpoint.url, SOLVES, tmp_path, json.dumps({}) and f"plugins.use=['{plugin}']")
-        api.run(wanted, samples=2)
-    asked = (tmp_path / "asked").read_text().splitlines()
+        result = api.run(config(cluster, server.endpoint.url, SOLVES, tmp_path, taskset, f"plugins.use=['{TOY}', '{PLUGIN}']"), samples=2)
+    assert [rollout.verdict.status for rollout in result.rollouts] == ["passed"] * 4
+    asked = notes.read_text().splitlines()
     assert len(asked) == 4
-    assert all(line.startswith("ray::GradeWorker") for line in asked)
+    assert all(line.startswith("ray::GradeWorker") for line in asked), asked
+
+
+def test_a_comparison_on_the_cluster(cluster: Any, tmp_path: Path, toy_host: PluginHost) -> None:  # noqa: F811
+    with ScriptedServer(lambda _: Reply(PROGRAM)) as server:
+        wanted = config(cluster, server.endpoint.url, SOLVES, tmp_path, "agents.nop={}", "agents.oracle={}", "compare.samples=2")
+        compared = api.compare(wanted, host=toy_host).comparison
+    rates = {agent.agent: agent.pass_rate for agent in compared.agents}
+    assert rates == {"program": 1.0, "nop": 0.0, "oracle": 1.0}
+
+
+@pytest.mark.timeout(400)
+def test_two_steps_of_training_with_sessions_on_the_cluster(cluster: Any, tmp_path: Path, model: Path) -> None:  # noqa: F811
+    from longrein.training import train
+
+    wanted = config(
+        cluster,
+        "http://unused/v1",
+        "ask('go')",
+        tmp_path,
+        f"plugins.use=['{TOY}', '{PLUGIN}']",
+        "reward.name=parity",
+        "limits.max_reply_tokens=8",
+        "train={max_steps=2, group_size=4, rows_per_step=8, learning_rate=1e-2}",
+    )
+    wanted = evolve(wanted, policy=evolve(wanted.policy, url=None, model=str(model)))
+    folder = train(wanted)
+    steps = [entry for entry in read_lines(folder / "metrics.jsonl") if "loss" in entry]
+    assert [entry["step"] for entry in steps] == [1, 2]
+    assert all(entry["canary/difference_max"] < 1e-2 for entry in steps)
+    versions = {turn.call.version_first for rollout in read_rollouts(folder) for turn in rollout.trajectory}
+    assert versions >= {1, 2}, "workers hear of new versions"

@@ -132,6 +132,8 @@ class ExecutorConfig:
     """Grading workers; hidden tests go to their nodes only."""
     session_cpus: float = field(default=0.5, validator=positive)
     """CPUs that are set aside for each session."""
+    grader_cpus: float = field(default=1.0, validator=positive)
+    """CPUs that are set aside for each grading worker."""
     session_memory_mb: int = field(default=512, validator=positive)
     """Memory that is set aside for each session."""
     labels: Mapping[str, float] = field(factory=dict)

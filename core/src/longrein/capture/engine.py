@@ -45,18 +45,19 @@ class EngineClient(InferenceClient):  # type: ignore[misc]
         if self._http is not None:
             await self._http.aclose()
 
-    async def ask(self, body: dict[str, Any], *, exact: bool) -> dict[str, Any]:
+    async def ask(self, body: dict[str, Any], *, exact: bool, patient: bool = True) -> dict[str, Any]:
         """Return the chat completion for a body.
 
         Args:
             body: as it goes out.
             exact: do not leave out parameters that the engine refuses; in training every one counts.
+            patient: wait for a server of longrein's own that is being started again.
 
         Raises:
             UpstreamError: there is no reply, or it is no chat completion.
         """
         try:
-            reply = await self._reply(body, exact=exact)
+            reply = await self._reply(body, exact=exact, patient=patient)
             if not isinstance(reply["choices"][0]["message"], dict):
                 raise TypeError("the message is no object")
             if not isinstance(reply["choices"][0].get("finish_reason"), str):
@@ -66,9 +67,9 @@ class EngineClient(InferenceClient):  # type: ignore[misc]
             raise UpstreamTransportError(f"the engine's reply is no chat completion ({type(error).__name__}: {error})") from error
         return reply
 
-    async def _reply(self, body: dict[str, Any], *, exact: bool) -> dict[str, Any]:
+    async def _reply(self, body: dict[str, Any], *, exact: bool, patient: bool) -> dict[str, Any]:
         """Ask; where longrein runs the server itself, ask again while one that died is being started again."""
-        deadline = time.monotonic() + (RESTART_S if self.endpoint.uds else 0)
+        deadline = time.monotonic() + (RESTART_S if self.endpoint.kept and patient else 0)
         while True:
             try:
                 reply: dict[str, Any] = await (self._post_with_retries if exact else self._post)("/chat/completions", body)

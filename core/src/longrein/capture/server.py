@@ -125,4 +125,5 @@ class CaptureServer:
 
     def _forget(self, session: CaptureSession) -> None:
         self._sessions.pop(session.key, None)
+        self._client.servers.forget(session)
         self._app.state.registry.delete(session.key)

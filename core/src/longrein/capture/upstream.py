@@ -15,6 +15,7 @@ from openenv.core.harness.capture.upstream import UpstreamError, UpstreamHTTPErr
 from longrein.capture.checks import read_tokens
 from longrein.capture.endpoint import PolicyEndpoint
 from longrein.capture.engine import EngineClient
+from longrein.capture.servers import Servers
 from longrein.capture.session import EXCHANGE, Exchange
 from longrein.config import SamplingConfig
 from longrein.model import ModelCall
@@ -81,11 +82,25 @@ class PolicyClient(EngineClient):
         tools: Collection[str] | None = None,
     ) -> None:
         super().__init__(endpoint)
-        self.version = 0
+        self.servers = Servers(endpoint)
         self._training, self._tools = training, tools
         # Engines refuse a prompt that leaves no room for the longest reply asked for.
         self._max_reply_tokens = min(max_reply_tokens, (endpoint.max_model_len or 2**31) // 2)
         self._sampling = _sampling_values(sampling, every=endpoint.level == "tokens")
+
+    @property
+    def version(self) -> int:
+        """The live policy version."""
+        return self.servers.version
+
+    @version.setter
+    def version(self, version: int) -> None:
+        self.servers.version = version
+
+    async def aclose(self) -> None:
+        """Close the connections to all servers."""
+        await self.servers.aclose()
+        await super().aclose()
 
     async def list_models(self) -> dict[str, Any]:
         """Return the one model there is, without asking upstream: agents may ask before every call."""
@@ -112,7 +127,7 @@ class PolicyClient(EngineClient):
                 _refuse_constraints(request)
             body = {**self._body(request, index, session.seed, session.tokens_left), "model": self.endpoint.model_at(asked)}
             record.max_tokens = body["max_tokens"]
-            reply = await self.ask(body, exact=self._training)
+            reply = await self.servers.ask(session, body, exact=self._training)
         except asyncio.CancelledError:
             exchange.leave("cancelled: the server stopped")
             raise

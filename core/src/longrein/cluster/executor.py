@@ -100,7 +100,7 @@ class RayExecutor:
             )
             self._members.append(_Member(actor.remote(evolve(share, slots=slots)), slots))
         grading = ray.remote(GradeWorker).options(
-            num_cpus=1, scheduling_strategy="SPREAD", max_restarts=-1, max_task_retries=TRIES, max_concurrency=8
+            num_cpus=wants.grader_cpus, scheduling_strategy="SPREAD", max_restarts=-1, max_task_retries=TRIES, max_concurrency=8
         )
         self._graders = [grading.remote(share) for _ in range(wants.graders)]
         self._grades = [0] * wants.graders
@@ -241,7 +241,7 @@ def _ray() -> Any:
     try:
         import ray
     except ImportError as error:
-        raise MissingError('[executor] name = "ray" needs Ray; run: pip install \'longrein[ray]\'') from error
+        raise MissingError("[executor] name = \"ray\" needs Ray; run: pip install 'longrein[ray]'") from error
     return ray
 
 

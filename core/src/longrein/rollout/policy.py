@@ -142,8 +142,9 @@ def start_server(
     from longrein.serve.vllm.start import start_vllm
 
     policy, log, dtype = config.policy, folder / "server.log", config.train.dtype
+    host = _address_for_nodes(config)
     if policy.engine == "embedded":
-        return ServerProcess.start(model, runtime=runtime, log=log, name=name, dtype=dtype, max_model_len=policy.max_model_len)
+        return ServerProcess.start(model, runtime=runtime, log=log, name=name, dtype=dtype, max_model_len=policy.max_model_len, host=host)
     lora = config.train.lora if training else None
     return start_vllm(
         model,
@@ -156,7 +157,19 @@ def start_server(
         adapters=Adapters(lora.rank, config.train.max_staleness + 2, (folder / "checkpoints" / ".vllm_lora").absolute()) if lora else None,
         args=policy.engine_args,
         env=policy.engine_env,
+        host=host,
     )
+
+
+def _address_for_nodes(config: Config) -> str | None:
+    """Return this machine's address where sessions run on other nodes too; None where a unix socket does."""
+    if config.executor.name != "ray" or config.executor.address is None:
+        return None
+    need_extra("ray", "ray")
+    import ray.util
+
+    address: str = ray.util.get_node_ip_address()
+    return address
 
 
 @asynccontextmanager

@@ -114,7 +114,7 @@ class ServerProcess:
         self.weights = Path(ready["weights"]) if ready["weights"] else None
         """The only folder that the server loads weights from; it removes it when it ends. None for one that takes adapters instead."""
         uds = Path(ready["socket"]) if ready["socket"] else None
-        self.endpoint = PolicyEndpoint(ready["url"], ready["model"], uds=uds, max_model_len=ready["max_model_len"])
+        self.endpoint = PolicyEndpoint(ready["url"], ready["model"], uds=uds, max_model_len=ready["max_model_len"], kept=True)
 
     @classmethod
     def start(
@@ -127,6 +127,7 @@ class ServerProcess:
         dtype: str = "float32",
         max_model_len: int | None = None,
         threads: int = 1,
+        host: str | None = None,
     ) -> ServerProcess:
         """Start the embedded server and wait until it answers.
 
@@ -138,13 +139,15 @@ class ServerProcess:
             dtype: of the weights served.
             max_model_len: tokens of prompt and reply together; default what the model was made for.
             threads: CPU threads of one forward pass.
+            host: an address to listen on, on a free port; default a unix socket in `runtime`.
 
         Raises:
             ServeError: it did not start; the message has the end of its log.
         """
         control = runtime / "control.sock"
+        where = ("--host", host, "--port", "0") if host else ("--socket", str(runtime / "policy.sock"))
         command = [
-            *(sys.executable, "-m", "longrein.serve", "--model", str(model_dir), "--socket", str(runtime / "policy.sock")),
+            *(sys.executable, "-m", "longrein.serve", "--model", str(model_dir), *where),
             *("--control", str(control), "--dtype", dtype, "--threads", str(threads), "--exit-with-stdin"),
         ]
         if name is not None:

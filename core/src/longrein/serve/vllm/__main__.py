@@ -23,6 +23,7 @@ def main() -> int:
     parser.add_argument("--runtime", type=Path, required=True, help="a folder of the run's own")
     parser.add_argument("--cpu", action="store_true", help="it is vLLM's CPU build")
     parser.add_argument("--socket", type=Path, help="unix socket to serve on, instead of host and port")
+    parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=8000)
     parser.add_argument("--dtype", default="float32")
     parser.add_argument("--max-model-len", type=int)
@@ -35,6 +36,7 @@ def main() -> int:
     given = vars(parser.parse_args())
     kept = {name: given.pop(name) for name in ("weights", "exit_with_stdin")}
     lora, runtime = given.pop("lora"), given.pop("runtime")
+    kept["runtime"] = runtime
     adapters = Adapters(int(lora[0]), int(lora[1]), Path(lora[2])) if lora else None
     try:
         with tempfile.TemporaryDirectory(dir=runtime) as folder:

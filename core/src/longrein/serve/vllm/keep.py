@@ -29,11 +29,12 @@ STOP_TIMEOUT_S = 3.0
 PR_SET_PDEATHSIG = 1
 
 
-def keep(options: VllmOptions, *, weights: Path | None = None, exit_with_stdin: bool = False) -> int:
+def keep(options: VllmOptions, *, runtime: Path | None = None, weights: Path | None = None, exit_with_stdin: bool = False) -> int:
     """Run vLLM until it ends, a signal comes or, with `exit_with_stdin`, standard input ends; prints one JSON line when ready.
 
     Args:
         options: the server.
+        runtime: the run's private folder, for a server that takes whole weights from files; None for one whose trainer is another's.
         weights: the weights folder of a server that died, to go on from its newest file; None makes a new one.
         exit_with_stdin: the parent holds standard input; its death ends the server.
 
@@ -56,14 +57,14 @@ def keep(options: VllmOptions, *, weights: Path | None = None, exit_with_stdin: 
     )
     if exit_with_stdin:
         threading.Thread(target=_watch_stdin, args=(stop,), daemon=True).start()
-    link = options.socket and options.socket.with_name(WEIGHTS_LINK)
+    link = runtime / WEIGHTS_LINK if runtime is not None and options.adapters is None else None
     folder = None
     try:
         control = VllmControl(PolicyEndpoint(_url(options), options.name, uds=options.socket))
         if not _answers(control, process, stop):
             return 0
-        if options.socket is not None and link is not None:
-            folder = weights or new_folder(stored_bytes(options.model), fallback=options.socket.parent)
+        if link is not None:
+            folder = weights or new_folder(stored_bytes(options.model), fallback=link.parent)
             link.unlink(missing_ok=True)
             link.symlink_to(folder)
             control.use(folder)
@@ -80,11 +81,11 @@ def keep(options: VllmOptions, *, weights: Path | None = None, exit_with_stdin: 
     finally:
         asked = stop.is_set()
         _end(process)
-        if options.socket is not None and link is not None:
+        if options.socket is not None:
             options.socket.unlink(missing_ok=True)
-            if asked:  # else the next server goes on from the weights
-                link.unlink(missing_ok=True)
-                shutil.rmtree(folder or link, ignore_errors=True)
+        if link is not None and asked:  # else the next server goes on from the weights
+            link.unlink(missing_ok=True)
+            shutil.rmtree(folder or link, ignore_errors=True)
 
 
 def _url(options: VllmOptions) -> str:

@@ -29,6 +29,7 @@ def start_vllm(
     adapters: Adapters | None = None,
     args: Sequence[str] = (),
     env: Mapping[str, str] | None = None,
+    host: str | None = None,
 ) -> ServerProcess:
     """Start vLLM and wait until it answers.
 
@@ -43,16 +44,19 @@ def start_vllm(
         adapters: make room for LoRA adapters. Trainers send them by TCP, so the server listens on a loopback port instead of a socket.
         args: further flags of vLLM.
         env: further variables of its environment.
+        host: an address to listen on, on a free port; default a unix socket in `runtime`.
 
     Raises:
         MissingError: vLLM or longrein-vllm is not installed.
         ServeError: it did not start; the message has the end of its log.
     """
     found, cpu = find_python(python)
-    uds = None if adapters else runtime / "policy.sock"
-    port = _free_port() if adapters else 0
+    if adapters and host is None:
+        host = "127.0.0.1"
+    uds = None if host else runtime / "policy.sock"
+    port = _free_port(host) if host else 0
     served = name or model_dir.resolve().name
-    where = ["--socket", str(uds)] if uds else ["--port", str(port)]
+    where = ["--host", host, "--port", str(port)] if host else ["--socket", str(uds)]
     command = [
         *(sys.executable, "-m", "longrein.serve.vllm", "--python", str(found), "--runtime", str(runtime), "--exit-with-stdin"),
         *("--model", str(model_dir), "--name", served, "--dtype", dtype, *where, *(["--cpu"] if cpu else [])),
@@ -61,12 +65,12 @@ def start_vllm(
         *(f"--arg={value}" for value in args),
         *(f"--env={name}={value}" for name, value in (env or {}).items()),
     ]
-    url = "http://policy/v1" if uds else f"http://127.0.0.1:{port}/v1"
+    url = f"http://{host}:{port}/v1" if host else "http://policy/v1"
     control = VllmControl(PolicyEndpoint(url, served, uds=uds))
     return ServerProcess(command, log, control, start_timeout_s=START_TIMEOUT_S)
 
 
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
+def _free_port(host: str) -> int:
+    with socket.create_server((host, 0)) as listener:
         port: int = listener.getsockname()[1]
         return port

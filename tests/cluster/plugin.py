@@ -1,0 +1,59 @@
+"""A plugin file for the tests on a cluster: a task set that notes who asks for its hidden data, and a reward that varies."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+from attrs import frozen
+
+import longrein
+from longrein.model import Reward, Rollout
+from longrein.reward import RewardFunction
+from longrein.verifier import TaskSet
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "e2e"))
+from toy import Doubling  # type: ignore[import-not-found]
+
+
+@frozen
+class Notes:
+    """`file` takes a line for each look at hidden data."""
+
+    file: str = ""
+
+
+class Noting(Doubling):  # type: ignore[misc]
+    """The toy tasks."""
+
+    name = "noting"
+    Options = Notes
+
+    def hidden(self, task_id: str) -> Any:
+        """Note the name of the process that asks."""
+        with Path(self.options.file).open("a") as notes:
+            notes.write(Path("/proc/self/cmdline").read_text().partition("\0")[0] + "\n")
+        return super().hidden(task_id)
+
+
+class Parity(RewardFunction):
+    """1.0 for replies with an even number of tokens."""
+
+    name = "parity"
+
+    def compute(self, rollout: Rollout) -> Reward:
+        """Return 1.0 or 0.0."""
+        return Reward(float(sum(len(turn.call.sampled_ids) for turn in rollout.trajectory) % 2 == 0))
+
+
+@longrein.hookimpl
+def longrein_tasksets() -> list[type[TaskSet]]:
+    """Register the task set."""
+    return [Noting]
+
+
+@longrein.hookimpl
+def longrein_rewards() -> list[type[RewardFunction]]:
+    """Register the reward."""
+    return [Parity]
