@@ -25,6 +25,8 @@ class PolicyEndpoint:
     """Longest prompt and reply together, in tokens."""
     adapter: str | None = None
     """Where versions of the policy are LoRA adapters: the name before "-v" and the version, by which a request asks for one."""
+    kept: bool = False
+    """True for a server that the run itself starts again when it dies."""
     level: Level = "tokens"
     """What its replies carry: ids and log-probabilities, log-probabilities only, or text only."""
 

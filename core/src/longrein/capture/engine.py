@@ -68,7 +68,7 @@ class EngineClient(InferenceClient):  # type: ignore[misc]
 
     async def _reply(self, body: dict[str, Any], *, exact: bool) -> dict[str, Any]:
         """Ask; where longrein runs the server itself, ask again while one that died is being started again."""
-        deadline = time.monotonic() + (RESTART_S if self.endpoint.uds else 0)
+        deadline = time.monotonic() + (RESTART_S if self.endpoint.kept else 0)
         while True:
             try:
                 reply: dict[str, Any] = await (self._post_with_retries if exact else self._post)("/chat/completions", body)

@@ -114,7 +114,7 @@ class ServerProcess:
         self.weights = Path(ready["weights"]) if ready["weights"] else None
         """The only folder that the server loads weights from; it removes it when it ends. None for one that takes adapters instead."""
         uds = Path(ready["socket"]) if ready["socket"] else None
-        self.endpoint = PolicyEndpoint(ready["url"], ready["model"], uds=uds, max_model_len=ready["max_model_len"])
+        self.endpoint = PolicyEndpoint(ready["url"], ready["model"], uds=uds, max_model_len=ready["max_model_len"], kept=True)
 
     @classmethod
     def start(
