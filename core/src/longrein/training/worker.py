@@ -121,7 +121,7 @@ class RolloutWorker:
         where = None
         if endpoint is not None:
             uds = str(endpoint.uds) if endpoint.uds else None
-            names = ("url", "model", "max_model_len")
+            names = ("url", "model", "max_model_len", "kept")
             where = {"uds": uds, **{name: getattr(endpoint, name) for name in names}}
         self._go = {"endpoint": where, "token_budget": token_budget, "adapter": adapter}
 
