@@ -70,6 +70,10 @@ class PolicyConfig:
     """"practice", "smollm2-135m", a folder with a transformers model, or the served name when `url` is given."""
     url: str | None = None
     """An OpenAI-compatible endpoint that is already running; without it longrein starts a server."""
+    more_urls: tuple[str, ...] = ()
+    """Further endpoints of the same policy beside `url`."""
+    servers: int = field(default=1, validator=positive)
+    """How many servers longrein starts."""
     api_key_env: str | None = None
     """Name of the environment variable that holds the endpoint's key."""
     max_model_len: int | None = None

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
-from attrs import field, frozen
+import attrs
+from attrs import asdict, field, frozen
 
 Level = Literal["tokens", "logprobs", "text"]
 
@@ -35,6 +37,17 @@ class PolicyEndpoint:
     def model_at(self, version: int) -> str:
         """Return the name to ask for the policy of a version by."""
         return f"{self.adapter}-v{version}" if self.adapter else self.model
+
+    def plain(self) -> dict[str, Any]:
+        """Return it as plain data for another process; without the key, which is never written."""
+        values = asdict(self, filter=attrs.filters.exclude("api_key", "others"))
+        return {**values, "uds": self.uds and str(self.uds), "others": [other.plain() for other in self.others]}
+
+    @classmethod
+    def from_plain(cls, values: Mapping[str, Any]) -> PolicyEndpoint:
+        """Return what `plain` gave."""
+        uds, others = values["uds"], values["others"]
+        return cls(**{**values, "uds": Path(uds) if uds else None, "others": tuple(map(cls.from_plain, others))})
 
 
 def answers(endpoint: PolicyEndpoint) -> bool:

@@ -7,8 +7,11 @@ import os
 import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from attrs import evolve
 
 from longrein.capture.endpoint import PolicyEndpoint
 from longrein.config import Config
@@ -17,6 +20,7 @@ from longrein.sandbox import runtime_folder
 
 if TYPE_CHECKING:
     from longrein.plugins import PluginHost
+    from longrein.serve.group import ServerGroup
     from longrein.serve.process import ServerProcess
 
 Log = Callable[[str], None]
@@ -95,7 +99,11 @@ def endpoint_of(config: Config) -> PolicyEndpoint:
         key = os.environ.get(policy.api_key_env)
         if not key:
             raise ConfigError(f"[policy] api_key_env names {policy.api_key_env!r}, which is not set in the environment")
-    return PolicyEndpoint(url=policy.url, model=policy.model, api_key=key, max_model_len=policy.max_model_len)
+    first, *others = [
+        PolicyEndpoint(url=url, model=policy.model, api_key=key, max_model_len=policy.max_model_len)
+        for url in (policy.url, *policy.more_urls)
+    ]
+    return evolve(first, others=tuple(others))
 
 
 @asynccontextmanager
@@ -125,23 +133,43 @@ async def open_policy(
         log(f"starting the policy server for {model.name}")
         folder.mkdir(parents=True, exist_ok=True)
         with runtime_folder() as runtime:
-            server = await asyncio.to_thread(start_server, config, model, runtime, folder, name)
-            async with _kept(server, log):
-                yield server.endpoint
+            async with _kept(partial(start_servers, config, model, runtime, folder, name, log=log)) as endpoint:
+                yield endpoint
+
+
+def start_servers(
+    config: Config,
+    model: Path,
+    runtime: Path,
+    folder: Path,
+    name: str | None = None,
+    *,
+    training: bool = False,
+    log: Log,
+    over: Callable[[str], None],
+) -> ServerGroup:
+    """Start the policy servers that a config wants, with their logs in the run folder.
+
+    In training they have room for the adapters of [train.lora]. `over` is called when none is left.
+    """
+    from longrein.serve.group import ServerGroup
+
+    def start(place: Path, number: int) -> ServerProcess:
+        return start_server(config, model, place, folder, name, training=training, number=number)
+
+    return ServerGroup(start, config.policy.servers, runtime, log=log, over=over)
 
 
 def start_server(
-    config: Config, model: Path, runtime: Path, folder: Path, name: str | None = None, *, training: bool = False
+    config: Config, model: Path, runtime: Path, folder: Path, name: str | None, *, training: bool, number: int
 ) -> ServerProcess:
-    """Start the policy server that a config wants, with its log in the run folder.
-
-    In training it has room for the adapters of [train.lora].
-    """
+    """Start one of the policy servers; its log is server.log, server-2.log and so on."""
     from longrein.serve.process import ServerProcess
     from longrein.serve.vllm.command import Adapters
     from longrein.serve.vllm.start import start_vllm
 
-    policy, log, dtype = config.policy, folder / "server.log", config.train.dtype
+    policy, dtype = config.policy, config.train.dtype
+    log = folder / (f"server-{number + 1}.log" if number else "server.log")
     host = _address_for_nodes(config)
     if policy.engine == "embedded":
         return ServerProcess.start(model, runtime=runtime, log=log, name=name, dtype=dtype, max_model_len=policy.max_model_len, host=host)
@@ -173,10 +201,8 @@ def _address_for_nodes(config: Config) -> str | None:
 
 
 @asynccontextmanager
-async def _kept(server: ServerProcess, log: Log) -> AsyncIterator[None]:
-    """Keep the server running while the block runs; end the block with the reason when that is not possible."""
-    from longrein.serve.keeper import Keeper
-
+async def _kept(start: Callable[..., ServerGroup]) -> AsyncIterator[PolicyEndpoint]:
+    """Keep the servers running while the block runs; end the block with the reason when none is left."""
     loop, block, reasons = asyncio.get_running_loop(), asyncio.current_task(), list[str]()
     assert block is not None
 
@@ -184,15 +210,15 @@ async def _kept(server: ServerProcess, log: Log) -> AsyncIterator[None]:
         reasons.append(reason)
         loop.call_soon_threadsafe(block.cancel)
 
-    keeper = Keeper(server, log=log, over=over)
+    group = await asyncio.to_thread(start, over=over)
     try:
-        yield
+        yield group.endpoint
     except asyncio.CancelledError:
         if reasons:
             raise RunStopped(reasons[0]) from None
         raise
     finally:
-        await asyncio.to_thread(keeper.stop)
+        await asyncio.to_thread(group.stop)
 
 
 def need_extra(extra: str, *modules: str) -> None:

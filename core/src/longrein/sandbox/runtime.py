@@ -15,7 +15,7 @@ for line in /proc/[0-9]*/cmdline; do
 pid=${line#/proc/}; pid=${pid%/cmdline}
 [ "$pid" = $$ ] || { grep -qaF -- "$1/s" "$line" && kill -KILL "$pid"; }
 done 2>/dev/null
-weights=$(readlink "$1/weights") && rm -rf -- "$weights"
+for link in "$1"/weights "$1"/p*/weights; do weights=$(readlink "$link") && rm -rf -- "$weights"; done
 group=$(readlink "$1/cgroup") && echo 1 >"$group/cgroup.kill"
 for i in 1 2 3 4 5 6 7 8; do chmod -R u+rwX -- "$1"; [ -z "$group" ] || find "$group" -depth -type d -exec rmdir {} +
 rm -rf -- "$1" && { [ -z "$group" ] || [ ! -e "$group" ]; } && break; sleep 0.2; done 2>/dev/null"""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -37,9 +39,27 @@ def write_weights(named_tensors: Iterable[tuple[str, torch.Tensor]], folder: Pat
     partial = folder / f".{path.name}.partial"
     save_file(tensors, partial)
     partial.rename(path)
+    _tidy(folder)
+    return path
+
+
+def offer_weights(path: Path, folder: Path) -> Path:
+    """Put a generation that was written for one server into the folder of another, as a second name of the same bytes where that can be."""
+    if path.parent == folder:
+        return path
+    partial, offered = folder / f".{path.name}.partial", folder / path.name
+    try:
+        os.link(path, partial)
+    except OSError:  # another file system: one of the two found no room in shared memory
+        shutil.copyfile(path, partial)
+    partial.rename(offered)
+    _tidy(folder)
+    return offered
+
+
+def _tidy(folder: Path) -> None:
     for old in sorted(folder.glob("version-*.safetensors"))[:-GENERATIONS]:
         old.unlink()
-    return path
 
 
 def load_into(model: Any, path: Path) -> None:

@@ -124,7 +124,7 @@ class LongreinCallback(TrainerCallback):  # type: ignore[misc]
         if self._watchdog:
             self._watchdog.sync_since = began
 
-    def _ask(self, version: int) -> Reply | ServeError:
+    def _ask(self, version: int) -> Mapping[int, Reply] | ServeError:
         try:
             return self._canary.sample(version)
         except ServeError as error:

@@ -6,7 +6,7 @@ short reply to a fixed prompt, the trainer scores the same ids on the path of it
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from attrs import frozen
@@ -56,18 +56,33 @@ class Canary:
 
     def __init__(self, endpoint: PolicyEndpoint, *, dtype: str, temperature: float) -> None:
         self._endpoint, self._bounds, self._temperature = endpoint, BOUNDS[dtype], temperature
-        self._before: tuple[Reply, list[float]] | None = None
+        self._before: dict[int, tuple[Reply, list[float]]] = {}
 
-    def sample(self, version: int) -> Reply:
-        """Ask the server for a short reply of the version that was synced.
+    def sample(self, version: int) -> Mapping[int, Reply]:
+        """Ask each server for a short reply of the version that was synced.
+
+        Returns:
+            The replies by the server's number; one of several that is just being started again has none.
 
         Raises:
-            ServeError: it cannot be asked, or the reply lacks ids or log-probabilities.
+            ServeError: none can be asked, or a reply lacks ids or log-probabilities.
         """
+        replies: dict[int, Reply] = {}
+        errors: list[ServeError] = []
+        for number, endpoint in enumerate((self._endpoint, *self._endpoint.others)):
+            try:
+                replies[number] = self._ask(endpoint, version)
+            except ServeError as error:
+                errors.append(error)
+        if not replies:
+            raise errors[0]
+        return replies
+
+    def _ask(self, endpoint: PolicyEndpoint, version: int) -> Reply:
         import httpx
 
         body = {
-            "model": self._endpoint.model_at(version),
+            "model": endpoint.model_at(version),
             "messages": [{"role": "user", "content": PROMPT}],
             "max_tokens": N_TOKENS,
             "temperature": self._temperature,
@@ -75,15 +90,15 @@ class Canary:
             "return_token_ids": True,
             "seed": 0,
         }
-        key = self._endpoint.api_key
+        key = endpoint.api_key
         try:
             with httpx.Client(
-                transport=httpx.HTTPTransport(uds=str(self._endpoint.uds)) if self._endpoint.uds else None,
+                transport=httpx.HTTPTransport(uds=str(endpoint.uds)) if endpoint.uds else None,
                 timeout=120,
                 headers={"Authorization": f"Bearer {key}"} if key else {},
                 trust_env=False,
             ) as client:
-                response = client.post(f"{self._endpoint.url}/chat/completions", json=body)
+                response = client.post(f"{endpoint.url}/chat/completions", json=body)
                 response.raise_for_status()
             answer = response.json()
             choice = answer["choices"][0]
@@ -95,17 +110,21 @@ class Canary:
             raise ServeError(f"the canary's reply has {len(reply.ids)} ids and {len(reply.logprobs)} log-probabilities")
         return reply
 
-    def compare(self, reply: Reply, version: int, model: torch.nn.Module) -> dict[str, float]:
-        """Check a reply against the trainer's model and return the differences.
+    def compare(self, replies: Mapping[int, Reply], version: int, model: torch.nn.Module) -> dict[str, float]:
+        """Check the replies of all servers against the trainer's model and return the largest differences.
 
         Args:
-            reply: the server's, sampled after the sync.
+            replies: as `sample` gave them after the sync.
             version: the version that was synced.
             model: the trainer's model, unwrapped.
 
         Raises:
-            ServeError: the server serves another version, other weights, or weights that did not change when the trainer's did.
+            ServeError: a server serves another version, other weights, or weights that did not change when the trainer's did.
         """
+        figures = [self._compare(number, reply, version, model) for number, reply in replies.items()]
+        return {key: max(values[key] for values in figures if key in values) for key in figures[0]}
+
+    def _compare(self, number: int, reply: Reply, version: int, model: torch.nn.Module) -> dict[str, float]:
         if reply.version is not None and reply.version != version:
             raise ServeError(f"canary failed: the server answers with version {reply.version} after version {version} was synced")
         trained = score(model, reply)
@@ -117,14 +136,14 @@ class Canary:
                 f"{mean:.2e} on average and {most:.2e} at most (bounds {self._bounds.mean:g} and {self._bounds.max:g}): "
                 "the server does not serve these weights"
             )
-        changed = self._changed(reply, version, model)
-        self._before = (reply, trained)
+        changed = self._changed(number, reply, version, model)
+        self._before[number] = (reply, trained)
         return {"canary/difference_mean": mean, "canary/difference_max": most, **changed}
 
-    def _changed(self, reply: Reply, version: int, model: torch.nn.Module) -> dict[str, float]:
-        if self._before is None:
+    def _changed(self, number: int, reply: Reply, version: int, model: torch.nn.Module) -> dict[str, float]:
+        if number not in self._before:
             return {}
-        before, scored = self._before
+        before, scored = self._before[number]
         moved = max(abs(a - b) for a, b in zip(score(model, before), scored, strict=True))
         # With the same ids the served values must have moved as the trainer's did; with others they have changed anyway.
         same = list(reply.ids) == list(before.ids)

@@ -153,7 +153,7 @@ class _Child:
         if (given := go["endpoint"]) is None:
             endpoint = endpoint_of(config)
         else:
-            endpoint = PolicyEndpoint(**{**given, "uds": Path(given["uds"]) if given["uds"] else None})
+            endpoint = PolicyEndpoint.from_plain(given)
         return await check_endpoint(evolve(endpoint, adapter=go["adapter"]), training=True, tools=tools)
 
     async def _control(self, lines: asyncio.StreamReader, *, until: str) -> dict[str, Any] | None:

@@ -22,7 +22,7 @@ from longrein.config import Config, PluginsConfig
 from longrein.errors import ConfigError, MissingError
 from longrein.plugins import PluginHost
 from longrein.rollout.check import check_names
-from longrein.rollout.policy import BUILT, endpoint_of, resolve_model, start_server
+from longrein.rollout.policy import BUILT, endpoint_of, resolve_model, start_servers
 from longrein.rollout.record import RunRecorder, new_run_folder, read_lines
 from longrein.rollout.summary import Cell, summarize
 from longrein.sandbox import choose, runtime_folder
@@ -127,7 +127,7 @@ def _prepare(
     if config.serves_policy:
         endpoint, transfer = _serve(config, Path(model), runtime, folder, state, stack, worker, log)
     else:
-        endpoint, transfer = _running_endpoint(config, Path(model), runtime, state, stack)
+        endpoint, transfer = _running_endpoint(config, Path(model), runtime, state, stack, log)
     token_budget = config.train.token_budget or endpoint.max_model_len
     if token_budget is None:
         raise ConfigError("the policy server does not say its max_model_len; set [policy] max_model_len or [train] token_budget")
@@ -152,19 +152,19 @@ def _model(config: Config, host: PluginHost, log: Log) -> tuple[str, int | None]
 def _serve(
     config: Config, model: Path, runtime: Path, folder: Path, state: TrainState, stack: ExitStack, worker: RolloutWorker, log: Log
 ) -> tuple[PolicyEndpoint, FileTransfer | None]:
-    from longrein.serve.keeper import Keeper
-
     log("starting the policy server")
-    server = start_server(config, model, runtime, folder, training=True)
-    stack.callback(Keeper(server, log=log, over=worker.fail).stop)
-    if server.weights is None:  # adapters then
-        return evolve(server.endpoint, adapter=ADAPTER), None
-    server.control.timeout_s = config.train.sync_timeout_s
-    return server.endpoint, FileTransfer(server.control, server.weights, version=state.version)
+    group = start_servers(config, model, runtime, folder, training=True, log=log, over=worker.fail)
+    stack.callback(group.stop)
+    takers = [(server.control, server.weights) for server in group.servers if server.weights is not None]
+    if not takers:  # they take adapters
+        return evolve(group.endpoint, adapter=ADAPTER), None
+    for control, _ in takers:
+        control.timeout_s = config.train.sync_timeout_s
+    return group.endpoint, FileTransfer(takers, version=state.version, log=log)
 
 
 def _running_endpoint(
-    config: Config, model: Path, runtime: Path, state: TrainState, stack: ExitStack
+    config: Config, model: Path, runtime: Path, state: TrainState, stack: ExitStack, log: Log
 ) -> tuple[PolicyEndpoint, FileTransfer | None]:
     from importlib.util import find_spec
 
@@ -182,14 +182,15 @@ def _running_endpoint(
     from longrein.serve.vllm.control import VllmControl
     from longrein.serve.vllm.preflight import check_vllm
 
-    control = VllmControl(endpoint, timeout_s=config.train.sync_timeout_s)
-    check_vllm(control.info(), config)
+    controls = [VllmControl(one, timeout_s=config.train.sync_timeout_s) for one in (endpoint, *endpoint.others)]
+    for control in controls:
+        check_vllm(control.info(), config)
     if not by_file(config):
         return evolve(endpoint, adapter=ADAPTER), None
     weights = new_folder(stored_bytes(model), fallback=runtime)
     (runtime / WEIGHTS_LINK).symlink_to(weights)
     stack.callback(shutil.rmtree, weights, ignore_errors=True)
-    return endpoint, FileTransfer(control, weights, version=state.version)
+    return endpoint, FileTransfer([(control, weights) for control in controls], version=state.version, log=log)
 
 
 def _make_trainer(config: Config, model: str, endpoint: PolicyEndpoint, folder: Path, parts: _Parts, processes: int) -> Any:

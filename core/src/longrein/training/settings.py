@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from longrein.config import Config, SamplingConfig
 from longrein.errors import ConfigError, UnknownNameError
+from longrein.training.transfer import by_file
 
 if TYPE_CHECKING:
     from trl.experimental.async_grpo import AsyncGRPOConfig
@@ -78,6 +79,7 @@ def check(config: Config) -> None:
             "before this step is made"
         )
     check_mixture(config)
+    _check_servers(config)
     for name in config.train.trl:
         if name in OWNED:
             raise ConfigError(f"[train.trl] {name} is longrein's: {OWNED[name]}")
@@ -87,6 +89,18 @@ def check(config: Config) -> None:
             raise UnknownNameError("AsyncGRPOConfig field in [train.trl]", name, known)
         if type(known[name]) in (int, float) and type(value) not in (int, float):
             raise ConfigError(f"[train.trl] {name} must be a number, got {value!r}")
+
+
+def _check_servers(config: Config) -> None:
+    """Refuse several policy servers where weights reach only one."""
+    policy = config.policy
+    if (policy.more_urls and not by_file(config)) or (policy.servers > 1 and policy.url is None and not by_file(config)):
+        raise ConfigError(
+            "several policy servers can be trained against with weights through shared memory only: leave out [train.lora] with vLLM, or set "
+            '[policy] weight_transfer = "shared_memory"'
+        )
+    if policy.servers > 1 and policy.url is not None:
+        raise ConfigError("[policy] servers counts what longrein starts; beside `url` name the others in `more_urls`")
 
 
 def check_mixture(config: Config) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from longrein.config import Config
+from longrein.errors import ServeError
 
 if TYPE_CHECKING:
     import torch
@@ -27,36 +29,59 @@ class Elsewhere:
 
 
 class FileTransfer:
-    """TRL's WeightTransferProtocol.
+    """TRL's WeightTransferProtocol, to one server or several of the same policy.
+
+    A server that has died misses a version. It comes back with the newest file in its folder, or gets the next version; capture asks it
+    only when it serves the live one.
 
     Args:
-        control: the server's control.
-        folder: where the server takes weights from.
+        servers: the control of each server, and the folder that it takes weights from.
         version: policy version before the first transfer; every transfer counts one up, as the trainer does.
+        log: takes a line about a server that missed a version.
     """
 
-    def __init__(self, control: Control, folder: Path, *, version: int) -> None:
-        self._control, self._folder, self.version = control, folder, version
+    def __init__(self, servers: Sequence[tuple[Control, Path]], *, version: int, log: Callable[[str], None] = lambda line: None) -> None:
+        self._servers, self.version, self._log = servers, version, log
+        self.versions = [version] * len(servers)
+        """What each server was last given."""
 
     def init_weight_transfer(self) -> None:
-        """Tell the server which folder is meant."""
-        self._control.use(self._folder)
+        """Tell each server which folder is meant."""
+        self._all(lambda control, folder: control.use(folder))
 
     def pause(self) -> None:
         """Let the replies under way end and hold back the others."""
-        self._control.pause(mode="wait")
+        self._all(lambda control, _: control.pause(mode="wait"))
 
     def send_weights(self, iterator: Iterator[tuple[str, torch.Tensor]]) -> None:
-        """Write the weights and have them loaded as the next version."""
-        from longrein.serve.weights import write_weights
+        """Write the weights once and have them loaded everywhere as the next version."""
+        from longrein.serve.weights import offer_weights, write_weights
 
-        path = write_weights(iterator, self._folder, self.version + 1)
-        self._control.load(path, self.version + 1)
-        self.version += 1
+        version = self.version + 1
+        path = write_weights(iterator, self._servers[0][1], version)
+
+        def load(control: Control, folder: Path) -> None:
+            control.load(offer_weights(path, folder), version)
+
+        given = self._all(load)
+        for number in (number for number, done in enumerate(given) if not done):
+            self._log(f"policy server {number + 1} misses version {version}")
+        self.versions = [version if done else before for done, before in zip(given, self.versions, strict=True)]
+        self.version = version
 
     def resume(self) -> None:
-        """Let the server answer again."""
-        self._control.resume()
+        """Let the servers answer again."""
+        self._all(lambda control, _: control.resume())
 
     def destroy(self) -> None:
-        """Nothing is held: the folder goes with the server."""
+        """Nothing is held: the folders go with the servers."""
+
+    def _all(self, call: Callable[[Control, Path], None]) -> list[bool]:
+        """Call every server at once; an error counts when all have one. Returns which did it."""
+        with ThreadPoolExecutor(len(self._servers)) as pool:
+            calls = [pool.submit(call, control, folder) for control, folder in self._servers]
+        errors = [future.exception() for future in calls]
+        for error in errors:
+            if error is not None and (len(errors) == 1 or not isinstance(error, ServeError) or all(errors)):
+                raise error
+        return [error is None for error in errors]

@@ -118,11 +118,7 @@ class RolloutWorker:
 
     def connect(self, endpoint: PolicyEndpoint | None, *, token_budget: int, adapter: str | None = None) -> None:
         """Say where the policy is served (None: where the config says), how long rows may be and how adapters are named; for `start`."""
-        where = None
-        if endpoint is not None:
-            uds = str(endpoint.uds) if endpoint.uds else None
-            names = ("url", "model", "max_model_len", "kept")
-            where = {"uds": uds, **{name: getattr(endpoint, name) for name in names}}
+        where = None if endpoint is None else endpoint.plain()
         self._go = {"endpoint": where, "token_budget": token_budget, "adapter": adapter}
 
     def start(self) -> None:
