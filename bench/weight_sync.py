@@ -41,7 +41,7 @@ def main() -> int:
         server = start_vllm(folder, runtime=runtime, log=runtime / "log", max_model_len=2048, args=("--enforce-eager",))
         try:
             assert server.weights is not None
-            transfer = FileTransfer(server.control, server.weights, version=0)
+            transfer = FileTransfer([(server.control, server.weights)], version=0)
             transfer.init_weight_transfer()
 
             copies: dict[str, torch.Tensor] = {}

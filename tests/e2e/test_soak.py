@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import gc
 import re
+import tempfile
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -15,6 +17,7 @@ from tests.e2e.conftest import MakeConfig
 from longrein.model import Rollout
 from longrein.plugins import PluginHost
 from longrein.rollout.engine import Engine
+from longrein.rollout.record import RunRecorder
 from longrein.rollout.spec import RolloutSpec
 from longrein.rollout.tasks import load_tasks
 from longrein.testing.scripted import Reply, ScriptedServer
@@ -89,3 +92,40 @@ async def test_sixteen_sessions_at_once(toy_config: MakeConfig, toy_host: Plugin
 @pytest.mark.more
 async def test_sixty_four_sessions_at_once(toy_config: MakeConfig, toy_host: PluginHost) -> None:
     await soak(toy_config, toy_host, 64)
+
+
+@pytest.mark.more
+@pytest.mark.timeout(1500)
+async def test_two_thousand_sessions_leave_nothing_behind(toy_config: MakeConfig, toy_host: PluginHost, tmp_path: Path) -> None:
+    """Memory, descriptors, processes and temporary files stand after 2,000 sessions where they stood after 200."""
+    me, place = psutil.Process(), Path(tempfile.gettempdir())
+
+    def held() -> tuple[float, int, int, int]:
+        gc.collect()
+        files = sum(1 for path in place.rglob("*") if tmp_path not in path.parents)
+        return me.memory_info().rss / 1e6, me.num_fds() - len(me.net_connections("tcp")), len(me.children(recursive=True)), files
+
+    with ScriptedServer(echo) as server:
+        config = toy_config({"program": {"code": CODE}}, None, "limits.sessions=8", "limits.max_calls=6", "limits.timeout_s=600")
+        tasks = load_tasks(config.taskset, toy_host)
+        endpoint, recorder = evolve(server.endpoint, level="tokens"), RunRecorder(tmp_path / "run")
+        async with Engine(config, toy_host, endpoint=endpoint, recorder=recorder) as engine:
+            numbers = iter(range(2000))
+
+            async def worker(last: int) -> None:
+                for number in numbers:
+                    check(await engine.rollout(RolloutSpec.of(tasks[number % len(tasks)], "program", number, run_seed=0)))
+                    if number >= last:
+                        return
+
+            await asyncio.gather(*(worker(192) for _ in range(8)))
+            server.requests.clear()
+            memory_mb, descriptors, processes, files = held()
+            await asyncio.gather(*(worker(2000) for _ in range(8)))
+            server.requests.clear()
+            memory_now_mb, descriptors_now, processes_now, files_now = held()
+    assert descriptors_now <= descriptors
+    assert processes_now <= processes
+    assert files_now <= files
+    assert memory_now_mb < memory_mb + GROWTH_MB
+    assert len((tmp_path / "run" / "rollouts.jsonl").read_text().splitlines()) == 2000

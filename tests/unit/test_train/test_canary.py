@@ -64,7 +64,7 @@ def shift(model, by):
 
 
 def test_canary_holds_after_a_sync_and_not_without(trainer, server):
-    transfer = FileTransfer(server.control, server.weights, version=4)
+    transfer = FileTransfer([(server.control, server.weights)], version=4)
     canary = Canary(server.endpoint, dtype="float32", temperature=1.0)
     sync(transfer, trainer.model)
     first = canary.compare(canary.sample(5), 5, trainer.model)
@@ -74,7 +74,7 @@ def test_canary_holds_after_a_sync_and_not_without(trainer, server):
     with pytest.raises(ServeError, match="canary failed: the server answers with version 5 after version 6 was synced"):
         canary.compare(canary.sample(6), 6, trainer.model)
     with pytest.raises(ServeError, match=r"canary failed after the sync of version 6: .*\(bounds 0.001 and 0.01\)"):
-        canary.compare(evolve(canary.sample(6), version=None), 6, trainer.model)
+        canary.compare({0: evolve(canary.sample(6)[0], version=None)}, 6, trainer.model)
     sync(transfer, trainer.model)
     second = canary.compare(canary.sample(6), 6, trainer.model)
     assert second["canary/difference_max"] < 1e-4
@@ -83,13 +83,13 @@ def test_canary_holds_after_a_sync_and_not_without(trainer, server):
 
 def test_canary_sees_a_small_step_that_was_not_served(trainer, server):
     """Within the bounds of equal weights, and yet the server did not follow."""
-    transfer = FileTransfer(server.control, server.weights, version=10)
+    transfer = FileTransfer([(server.control, server.weights)], version=10)
     canary = Canary(server.endpoint, dtype="float32", temperature=1.0)
     sync(transfer, trainer.model)
     canary.compare(canary.sample(11), 11, trainer.model)
     shift(trainer.model, 1e-4)
     with pytest.raises(ServeError, match=r"trainer's log-probabilities moved by .*: the server still serves the weights before"):
-        canary.compare(evolve(canary.sample(12), version=12), 12, trainer.model)
+        canary.compare({0: evolve(canary.sample(12)[0], version=12)}, 12, trainer.model)
 
 
 def test_canary_names_a_server_that_does_not_answer():

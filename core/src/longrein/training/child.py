@@ -150,10 +150,7 @@ class _Child:
     async def _endpoint(self, config: Config, go: Mapping[str, Any], *, tools: bool) -> PolicyEndpoint:
         from longrein.capture.preflight import check_endpoint
 
-        if (given := go["endpoint"]) is None:
-            endpoint = endpoint_of(config)
-        else:
-            endpoint = PolicyEndpoint.from_plain(given)
+        endpoint = endpoint_of(config) if (given := go["endpoint"]) is None else PolicyEndpoint.from_plain(given)
         return await check_endpoint(evolve(endpoint, adapter=go["adapter"]), training=True, tools=tools)
 
     async def _control(self, lines: asyncio.StreamReader, *, until: str) -> dict[str, Any] | None:

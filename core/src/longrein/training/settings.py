@@ -96,8 +96,8 @@ def _check_servers(config: Config) -> None:
     policy = config.policy
     if (policy.more_urls and not by_file(config)) or (policy.servers > 1 and policy.url is None and not by_file(config)):
         raise ConfigError(
-            "several policy servers can be trained against with weights through shared memory only: leave out [train.lora] with vLLM, or set "
-            '[policy] weight_transfer = "shared_memory"'
+            "several policy servers get their weights through shared memory only: leave out [train.lora] with vLLM, or set [policy] "
+            'weight_transfer = "shared_memory"'
         )
     if policy.servers > 1 and policy.url is not None:
         raise ConfigError("[policy] servers counts what longrein starts; beside `url` name the others in `more_urls`")
