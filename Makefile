@@ -5,7 +5,7 @@ PIP_ARGS ?=
 JOBS ?= 2
 READY := .venv/.ready
 AGENTS := opencode aider codex claude-code qwen-code mini-swe-agent
-DISTRIBUTIONS := -e 'core[train,dev]' $(AGENTS:%=-e adapters/%) -e verifiers/deepcoder -e verifiers/command -e verifiers/pytest -e verifiers/ruler -e verifiers/openenv -e engines/vllm
+DISTRIBUTIONS := -e 'core[train,ray,dev]' $(AGENTS:%=-e adapters/%) -e verifiers/deepcoder -e verifiers/command -e verifiers/pytest -e verifiers/ruler -e verifiers/openenv -e engines/vllm
 
 help:  ## show the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14

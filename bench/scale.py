@@ -129,8 +129,9 @@ def main() -> int:
                 n_sessions = max(32, min(options.sessions, 16 * at_once), at_once)
                 cost = costs[executor, at_once] = asyncio.run(measure(executor, at_once, n_sessions, server.endpoint.url))
                 server.requests.clear()
+                kilobytes = cost.n_bytes / 1e3
                 print(
-                    f"| {executor} | {at_once} | {cost.per_minute:.0f} | {cost.cpu_s:.3f} | {cost.memory_mb:.1f} | {cost.n_bytes / 1e3:.1f} |",
+                    f"| {executor} | {at_once} | {cost.per_minute:.0f} | {cost.cpu_s:.3f} | {cost.memory_mb:.1f} | {kilobytes:.1f} |",
                     flush=True,
                 )
     holds = True
