@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -184,9 +184,25 @@ def start_server(
         python=policy.engine_python,
         adapters=Adapters(lora.rank, config.train.max_staleness + 2, (folder / "checkpoints" / ".vllm_lora").absolute()) if lora else None,
         args=policy.engine_args,
-        env=policy.engine_env,
+        env=_share_of_devices(policy.engine_env, number, policy.servers),
         host=host,
     )
+
+
+def _share_of_devices(env: Mapping[str, str], number: int, n_servers: int) -> Mapping[str, str]:
+    """Return a server's environment: of the GPUs named there, each server gets as many, in order.
+
+    Raises:
+        ConfigError: they cannot be shared out evenly.
+    """
+    name = "CUDA_VISIBLE_DEVICES"
+    if n_servers == 1 or name not in env:
+        return env
+    devices = env[name].split(",")
+    each, rest = divmod(len(devices), n_servers)
+    if rest or not each:
+        raise ConfigError(f"[policy] engine_env has {len(devices)} {name} for {n_servers} servers; give each as many")
+    return {**env, name: ",".join(devices[number * each : (number + 1) * each])}
 
 
 def _address_for_nodes(config: Config) -> str | None:
