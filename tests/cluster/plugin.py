@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 import longrein
-from longrein.model import Reward, Rollout
+from longrein.model import Reward, Rollout, Task, TaskRef
 from longrein.reward import RewardFunction
 from longrein.verifier import TaskSet
 
@@ -29,6 +30,11 @@ class Noting(Doubling):  # type: ignore[misc]
 
     name = "noting"
     Options = Notes
+
+    def tasks(self) -> Iterator[Task]:
+        """Yield the toy tasks as this set's own."""
+        for task in super().tasks():
+            yield evolve(task, ref=TaskRef(self.name, task.id, {"file": self.options.file}))
 
     def hidden(self, task_id: str) -> Any:
         """Note the name of the process that asks."""

@@ -184,12 +184,12 @@ def test_a_comparison_on_the_cluster(cluster: Any, tmp_path: Path, toy_host: Plu
     with ScriptedServer(lambda _: Reply(PROGRAM)) as server:
         wanted = config(cluster, server.endpoint.url, SOLVES, tmp_path, "agents.nop={}", "agents.oracle={}", "compare.samples=2")
         compared = api.compare(wanted, host=toy_host).comparison
-    rates = {agent.agent: agent.pass_rate for agent in compared.agents}
+    rates = {agent.agent: agent.pass_rate for agent in compared.figures}
     assert rates == {"program": 1.0, "nop": 0.0, "oracle": 1.0}
 
 
 @pytest.mark.timeout(400)
-def test_two_steps_of_training_with_sessions_on_the_cluster(cluster: Any, tmp_path: Path, model: Path) -> None:  # noqa: F811
+def test_three_steps_of_training_with_sessions_on_the_cluster(cluster: Any, tmp_path: Path, model: Path) -> None:  # noqa: F811
     from longrein.training import train
 
     wanted = config(
@@ -200,12 +200,12 @@ def test_two_steps_of_training_with_sessions_on_the_cluster(cluster: Any, tmp_pa
         f"plugins.use=['{TOY}', '{PLUGIN}']",
         "reward.name=parity",
         "limits.max_reply_tokens=8",
-        "train={max_steps=2, group_size=4, rows_per_step=8, learning_rate=1e-2}",
+        "train={max_steps=3, group_size=4, rows_per_step=8, learning_rate=1e-2, max_staleness=1}",
     )
     wanted = evolve(wanted, policy=evolve(wanted.policy, url=None, model=str(model)))
     folder = train(wanted)
     steps = [entry for entry in read_lines(folder / "metrics.jsonl") if "loss" in entry]
-    assert [entry["step"] for entry in steps] == [1, 2]
+    assert [entry["step"] for entry in steps] == [1, 2, 3]
     assert all(entry["canary/difference_max"] < 1e-2 for entry in steps)
     versions = {turn.call.version_first for rollout in read_rollouts(folder) for turn in rollout.trajectory}
     assert versions >= {1, 2}, "workers hear of new versions"

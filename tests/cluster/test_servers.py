@@ -102,6 +102,7 @@ def test_without_any_server_a_call_is_an_error(servers: list[ScriptedServer]) ->
 
 
 @pytest.mark.timeout(400)
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # httpx leaves sockets that were refused to the collector
 def test_training_goes_on_when_one_of_two_servers_is_killed(
     tmp_path: Path,
     model: Path,  # noqa: F811

@@ -98,7 +98,7 @@ class GradeWorker:
     def __init__(self, share: Share) -> None:
         self._stack = AsyncExitStack()
         host = PluginHost.load(share.config.plugins.use, folder=share.folder)
-        self._grader = Grader(host, self._stack.enter_context(runtime_folder()), share.config.verifiers)  # type: ignore[arg-type]
+        self._grader = Grader(host, self._stack.enter_context(runtime_folder()), share.config.verifiers)
         self._stack.callback(self._grader.close)
 
     async def grade(self, ref: TaskRef, verifier: str, workspace: Mapping[str, bytes]) -> Verdict:

@@ -34,8 +34,11 @@ class Executor(Protocol):
 
     version: int
     """The live policy version, as the trainer counts it."""
-    strangers: int
-    """Model calls that came without a live session's key and were refused."""
+
+    @property
+    def strangers(self) -> int:
+        """Model calls that came without a live session's key and were refused."""
+        ...
 
     def taskset(self, ref: TaskRef) -> TaskSet:
         """Return the task set that `ref` names, in this process."""

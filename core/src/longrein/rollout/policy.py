@@ -212,7 +212,7 @@ def _address_for_nodes(config: Config) -> str | None:
     need_extra("ray", "ray")
     import ray.util
 
-    address: str = ray.util.get_node_ip_address()
+    address: str = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
     return address
 
 
