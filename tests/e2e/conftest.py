@@ -52,8 +52,8 @@ def nothing_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pa
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
     before = set(psutil.Process().children(recursive=True))
     yield folder
-    # torchinductor_*: torch's own cache of compiled code, made by the trainer's import
-    left: list[object] = [path.name for path in folder.iterdir() if not path.name.startswith("torchinductor_")]
+    # torch's own: a cache of compiled code, made by the trainer's import, and the launcher's logs
+    left: list[object] = [path.name for path in folder.iterdir() if not path.name.startswith(("torchinductor_", "torchelastic_"))]
     left += list(set(psutil.Process().children(recursive=True)) - before)
     shutil.rmtree(folder)
     assert not left, f"left behind: {left}"

@@ -51,7 +51,14 @@ def test_the_header_has_the_shapes_of_a_file(tmp_path: Path) -> None:
 
 
 def options(**values: Any) -> VllmOptions:
-    given = {"python": Path("/venv/bin/python"), "model": Path("/models/m"), "name": "m", "cpu": True, "plugins": Path("/run/plugins")}
+    given = {
+        "python": Path("/venv/bin/python"),
+        "model": Path("/models/m"),
+        "name": "m",
+        "cpu": True,
+        "plugins": Path("/run/plugins"),
+        "tmp": Path("/run/t"),
+    }
     return VllmOptions(**{**given, **values})
 
 
@@ -86,6 +93,7 @@ def test_vllm_sees_nothing_of_our_own_environment_but_the_plugin(monkeypatch: py
     monkeypatch.setenv("VIRTUAL_ENV", "/ours")
     given = environment(options(plugins=lend_plugin(tmp_path / "plugins"), env=("CUDA_VISIBLE_DEVICES=1",)))
     assert "VIRTUAL_ENV" not in given
+    assert given["TMPDIR"] == "/run/t"
     assert (given["VLLM_SERVER_DEV_MODE"], given["CUDA_VISIBLE_DEVICES"]) == ("1", "1")
     code = (
         "import importlib.metadata as m, sys; print([e.value for e in m.entry_points(group='vllm.general_plugins')]); import longrein_vllm"

@@ -39,8 +39,9 @@ def main() -> int:
     kept["runtime"] = runtime
     adapters = Adapters(int(lora[0]), int(lora[1]), Path(lora[2])) if lora else None
     try:
-        with tempfile.TemporaryDirectory(dir=runtime) as folder:
-            return keep(VllmOptions(**given, plugins=lend_plugin(Path(folder, "plugins")), adapters=adapters), **kept)
+        with tempfile.TemporaryDirectory(dir=runtime, ignore_cleanup_errors=True) as folder:
+            plugins = lend_plugin(Path(folder, "plugins"))
+            return keep(VllmOptions(**given, plugins=plugins, tmp=Path(folder), adapters=adapters), **kept)
     except LongreinError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code

@@ -40,6 +40,8 @@ class VllmOptions:
     cpu: bool
     plugins: Path
     """What vLLM has on its PYTHONPATH: longrein-vllm."""
+    tmp: Path
+    """Its temporary folder, removed by whoever starts it: vLLM leaves its sockets behind when it is killed."""
     socket: Path | None = None
     """A unix socket to listen on; host and port are used without it."""
     host: str = "127.0.0.1"
@@ -75,7 +77,8 @@ def arguments(options: VllmOptions) -> list[str]:
 def environment(options: VllmOptions) -> Mapping[str, str]:
     """Return the environment: the routes for pauses and weights are vLLM's development mode; nothing is asked of a hub."""
     kept = {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")}
-    own = {"VLLM_SERVER_DEV_MODE": "1", "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "PYTHONPATH": str(options.plugins)}
+    own = {"VLLM_SERVER_DEV_MODE": "1", "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1"}
+    own |= {"PYTHONPATH": str(options.plugins), "TMPDIR": str(options.tmp)}
     given = dict(item.split("=", 1) for item in options.env)
     return {**kept, **own, **({"VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1"} if options.adapters else {}), **given}
 

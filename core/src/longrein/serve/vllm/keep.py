@@ -129,7 +129,7 @@ def serve_vllm(model: Path, *, host: str, port: int, max_model_len: int | None, 
         MissingError: vLLM or longrein-vllm is not installed.
     """
     python, cpu = find_python(None)
-    with tempfile.TemporaryDirectory(prefix="longrein-") as folder:
+    with tempfile.TemporaryDirectory(prefix="longrein-", ignore_cleanup_errors=True) as folder:
         plugins = lend_plugin(Path(folder, "plugins"))
-        options = VllmOptions(python, model, model.resolve().name, cpu, plugins, host=host, port=port)
+        options = VllmOptions(python, model, model.resolve().name, cpu, plugins, Path(folder), host=host, port=port)
         return keep(evolve(options, dtype=dtype, max_model_len=max_model_len, args=tuple(args)))
