@@ -124,8 +124,8 @@ async def test_what_is_lost_is_made_again_once_and_counted(
         async with Engine(wanted, toy_host, endpoint=evolve(server.endpoint, level="tokens")) as engine:
             rollouts = asyncio.gather(*map(engine.rollout, specs))
             await waiting(server, 4)
-            before = {p.pid for p in psutil.process_iter() if "bwrap" in p.name()}
-            assert before
+            sandboxes = [process for process in psutil.process_iter() if "bwrap" in process.name()]
+            assert len(sandboxes) >= 4
             if extra is not None:
                 cluster.remove_node(extra, allow_graceful=False)
                 cluster.add_node(num_cpus=2, resources={"doomed": 8})
@@ -138,6 +138,8 @@ async def test_what_is_lost_is_made_again_once_and_counted(
             done = await rollouts
             executor = engine._executor
             assert executor.lost == lost  # type: ignore[attr-defined]
+    _, left = psutil.wait_procs(sandboxes, timeout=30)
+    assert not left, "the sandboxes of a lost worker end with it"
     assert [rollout.outcome.kind for rollout in done] == ["completed"] * 4
     assert len({rollout.id for rollout in done}) == 4, "never twice in one group"
     findings = [finding.message for rollout in done for finding in rollout.session.findings if finding.source == "ray"]
@@ -157,6 +159,13 @@ async def test_a_session_that_is_lost_twice_is_a_sandbox_error(cluster: Any, tmp
             done = await rollout
     assert (done.outcome.kind, done.verdict.status, done.reward.value) == ("sandbox_error", "unscorable", None)
     assert done.outcome.reason.endswith(", twice")
+
+
+def test_a_worker_that_cannot_be_opened_is_named(cluster: Any, tmp_path: Path, toy_host: PluginHost) -> None:  # noqa: F811
+    with ScriptedServer(lambda _: Reply("fine")) as server:
+        wanted = config(cluster, server.endpoint.url, SOLVES, tmp_path, "sandbox.backend=docker")
+        with pytest.raises(RunStopped, match=r"a session worker cannot start: sandbox 'docker' does not work here"):
+            api.run(wanted, host=toy_host)
 
 
 def test_a_cluster_without_room_is_named(cluster: Any, tmp_path: Path, toy_host: PluginHost, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811

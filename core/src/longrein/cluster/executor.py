@@ -16,12 +16,10 @@ from longrein.config import Config
 from longrein.errors import MissingError, RunStopped
 from longrein.model import Finding, Outcome, SessionResult, TaskRef, Trajectory, Verdict
 from longrein.rollout.executor import Started
-from longrein.rollout.grading import Grader
+from longrein.rollout.grading import Tasksets
 from longrein.rollout.spec import SessionSpec
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from longrein.plugins import PluginHost
     from longrein.verifier import TaskSet
 
@@ -62,7 +60,7 @@ class RayExecutor:
 
     Raises:
         MissingError: Ray is not installed.
-        RunStopped: no node has run anything for ten minutes.
+        RunStopped: a worker cannot be opened, or no node has run anything for ten minutes.
     """
 
     def __init__(
@@ -72,6 +70,8 @@ class RayExecutor:
         self._version = self.strangers = 0
         self.lost = 0
         """Sessions that were lost with their worker."""
+        self._broken: str | None = None
+        """Why a worker cannot be opened anywhere."""
         self._changed = asyncio.Event()
         self._waking: set[asyncio.Task[None]] = set()
 
@@ -84,7 +84,7 @@ class RayExecutor:
             await asyncio.to_thread(lambda: ray.init(address=wants.address or "local", namespace=f"longrein-{os.getpid()}", **quiet))
         from longrein.cluster.workers import GradeWorker, SessionWorker, Share
 
-        self._tasksets = Grader(self._host, _nowhere())
+        self._tasksets = Tasksets(self._host)
         share = Share(self._config, self._host.folder, self._endpoint, self._training, 0)
         n_workers = min(wants.workers, limits.sessions)
         self._members: list[_Member] = []
@@ -140,7 +140,7 @@ class RayExecutor:
 
     def taskset(self, ref: TaskRef) -> TaskSet:
         """Return the task set that `ref` names, in this process."""
-        return self._tasksets.taskset(ref)
+        return self._tasksets.of(ref)
 
     async def run_session(self, spec: SessionSpec, ref: TaskRef) -> tuple[SessionResult, Verdict | None]:
         """Run a session on some node; one that is lost with its worker is made again once, then it is a sandbox error."""
@@ -193,6 +193,8 @@ class RayExecutor:
         try:
             async with asyncio.timeout(NO_NODE_S) as limit:
                 while True:
+                    if self._broken:
+                        raise RunStopped(self._broken)
                     best = max(self._members, key=lambda member: member.free)
                     if best.free > 0:
                         return best
@@ -219,10 +221,10 @@ class RayExecutor:
         while True:
             try:
                 member.node = await member.handle.ready.remote()
-            except RayTaskError as error:  # it cannot be opened there: a missing sandbox, a plugin that fails
-                log.warning("a session worker cannot start: %s", error.cause)
-                self._failed = error.cause
-                raise
+            except RayTaskError as error:  # a missing sandbox or program, a plugin that fails
+                self._broken = f"a session worker cannot start: {error.cause}"
+                self._notify()
+                return
             except RayActorError:
                 await asyncio.sleep(1)
                 continue
@@ -243,10 +245,3 @@ def _ray() -> Any:
     except ImportError as error:
         raise MissingError("[executor] name = \"ray\" needs Ray; run: pip install 'longrein[ray]'") from error
     return ray
-
-
-def _nowhere() -> Path:
-    """Return a folder for a grader that grades nothing."""
-    from pathlib import Path
-
-    return Path(os.devnull)

@@ -21,6 +21,30 @@ if TYPE_CHECKING:
     from longrein.verifier import TaskSet, Verifier
 
 
+class Tasksets:
+    """The task sets that references name, each made once.
+
+    Args:
+        host: knows task sets.
+    """
+
+    def __init__(self, host: PluginHost) -> None:
+        self._host = host
+        self._made: dict[str, TaskSet] = {}
+
+    def of(self, ref: TaskRef) -> TaskSet:
+        """Return the task set that `ref` names."""
+        key = repr((ref.taskset, sorted(ref.options.items(), key=repr)))
+        if key not in self._made:
+            self._made[key] = self._host.taskset(ref.taskset, ref.options)
+        return self._made[key]
+
+    def close(self) -> None:
+        """Release what they hold."""
+        for taskset in self._made.values():
+            taskset.close()
+
+
 class Grader:
     """Grades workspaces; keeps one task set and one verifier of each kind.
 
@@ -32,15 +56,12 @@ class Grader:
 
     def __init__(self, host: PluginHost, folder: Path, options: Mapping[str, Mapping[str, Any]] = MappingProxyType({})) -> None:
         self._host, self._folder, self._options = host, folder, options
-        self._tasksets: dict[str, TaskSet] = {}
+        self._tasksets = Tasksets(host)
         self._verifiers: dict[str, Verifier] = {}
 
     def taskset(self, ref: TaskRef) -> TaskSet:
         """Return the task set that `ref` names, made once."""
-        key = repr((ref.taskset, sorted(ref.options.items(), key=repr)))
-        if key not in self._tasksets:
-            self._tasksets[key] = self._host.taskset(ref.taskset, ref.options)
-        return self._tasksets[key]
+        return self._tasksets.of(ref)
 
     async def grade(self, ref: TaskRef, verifier: str, workspace: Mapping[str, bytes]) -> Verdict:
         """Return the verdict on a task's workspace; trouble of ours is unscorable with its cause, never an exception."""
@@ -72,8 +93,7 @@ class Grader:
         """Release what verifiers and task sets hold (worker processes)."""
         for verifier in self._verifiers.values():
             verifier.close()
-        for taskset in self._tasksets.values():
-            taskset.close()
+        self._tasksets.close()
 
 
 def _verdict(answer: Any) -> Verdict:
