@@ -19,7 +19,7 @@ class Watched:
 
     def __init__(self):
         self.now, self.alive, self.said, self.ended = 100.0, True, [], []
-        self.rows = SimpleNamespace(waiting_since=None)
+        self.rows = SimpleNamespace(waiting_since=None, full=False)
         self.dog = Watchdog(healthy=lambda: self.alive, rows=self.rows, log=self.said.append, over=self.ended.append, now=lambda: self.now)
 
     def after(self, seconds):
@@ -44,13 +44,21 @@ def test_nothing_is_said_of_a_run_that_goes_on(watched):
 
 
 @pytest.mark.parametrize(
-    ("what", "hint"), [("sync", "lower [limits] max_reply_tokens"), ("rows", "more [limits] sessions"), ("server", "see server.log")]
+    ("what", "hint"),
+    [
+        ("sync", "lower [limits] max_reply_tokens"),
+        ("rows", "more [limits] sessions"),
+        ("full", "fewer [limits] sessions"),
+        ("server", "see server.log"),
+    ],
 )
 def test_what_hangs_is_named_within_a_minute_with_what_to_change_and_again_only_later(watched, what, hint):
     if what == "sync":
         watched.dog.sync_since = watched.now
     elif what == "rows":
         watched.rows.waiting_since = watched.now
+    elif what == "full":
+        watched.rows.full = True
     else:
         watched.alive = False
     watched.after(60)
@@ -105,6 +113,9 @@ def test_the_buffer_says_since_when_the_trainer_waits():
         buffer.get(timeout=0.01)
     assert buffer.waiting_since == since
     buffer.add(GroupDone(0, 0, (row(1),), drawn=("t", 0)))
+    assert not buffer.full
+    buffer.add(GroupDone(1, 1, (row(1),), drawn=("t", 0)))
+    assert buffer.full
     with settings.quiet():
         buffer.get(timeout=1)
     assert buffer.waiting_since is None

@@ -79,6 +79,11 @@ class RowBuffer:
         """Return the number of rows waiting."""
         return self._rows.qsize()
 
+    @property
+    def full(self) -> bool:
+        """True while two more steps could be made with the rows that wait."""
+        return self.qsize() >= 2 * self._rows_per_step
+
     def get(self, block: bool = True, timeout: float | None = None) -> Any:
         """Return the next row as TRL's RolloutSample.
 

@@ -13,7 +13,7 @@ GONE_AFTER_S = 180.0
 LOOK_S = 5.0
 AGAIN = 4.0
 """What still hangs is named again when it has lasted so many times as long."""
-SYNC, ROWS, SERVER = "the weight sync", "the trainer's wait for rows", "the policy server's silence"
+SYNC, ROWS, FULL, SERVER = "the weight sync", "the trainer's wait for rows", "the rows' wait for the trainer", "the policy server's silence"
 HINTS: Mapping[str, str] = {
     SYNC: (
         "a pause waits for the replies under way: lower [limits] max_reply_tokens, or see server.log for a server that is stuck; it is "
@@ -23,6 +23,10 @@ HINTS: Mapping[str, str] = {
         "sessions are slower than training, or their groups have no variance: see rollouts.jsonl and groups.jsonl for what comes in; more "
         "[limits] sessions, a shorter [limits] timeout_s or easier tasks give more rows"
     ),
+    FULL: (
+        "training is slower than sessions, so rows are as old as [train] max_staleness lets them be: fewer [limits] sessions cost nothing, a "
+        "lower max_staleness gives fresher rows, and more training processes or a smaller model make steps faster"
+    ),
     SERVER: "see server.log; a server that is too busy to answer needs fewer [limits] sessions",
 }
 
@@ -31,6 +35,11 @@ class Rows(Protocol):
     """What the watchdog looks at of the row buffer."""
 
     waiting_since: float | None
+
+    @property
+    def full(self) -> bool:
+        """True while two more steps could be made with the rows that wait."""
+        ...
 
 
 class Watchdog:
@@ -57,6 +66,7 @@ class Watchdog:
         self.sync_since: float | None = None
         """When the weight sync under way began; None between syncs. Set by the trainer's callback."""
         self._answered = now()
+        self._full_since: float | None = None
         self._named: dict[str, float] = {}
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
@@ -76,7 +86,9 @@ class Watchdog:
         now = self._now()
         if self._healthy is None or self._healthy():
             self._answered = self._now()
-        for what, since in ((SYNC, self.sync_since), (ROWS, self._rows.waiting_since), (SERVER, self._answered)):
+        self._full_since = (self._full_since or now) if self._rows.full else None
+        lasting = {SYNC: self.sync_since, ROWS: self._rows.waiting_since, FULL: self._full_since, SERVER: self._answered}
+        for what, since in lasting.items():
             self._name(what, since, now)
         if now - self._answered > GONE_AFTER_S and not self._stop.is_set():
             self._over(f"the policy server has not answered for {now - self._answered:.0f} s; {HINTS[SERVER]}")
@@ -84,7 +96,7 @@ class Watchdog:
     def _name(self, what: str, since: float | None, now: float) -> None:
         lasted = 0.0 if since is None else now - since
         if lasted < NAMED_AFTER_S:
-            if what != ROWS:  # sessions are slow in every step of such a run: it is said again only when it gets worse
+            if what not in (ROWS, FULL):  # they last in every step of such a run: said again only when it gets worse
                 self._named.pop(what, None)
         elif lasted >= self._named.get(what, NAMED_AFTER_S):
             self._named[what] = lasted * AGAIN
