@@ -13,7 +13,8 @@ GONE_AFTER_S = 180.0
 LOOK_S = 5.0
 AGAIN = 4.0
 """What still hangs is named again when it has lasted so many times as long."""
-SYNC, ROWS, FULL, SERVER = "the weight sync", "the trainer's wait for rows", "the rows' wait for the trainer", "the policy server's silence"
+SYNC, ROWS = "the weight sync", "the trainer's wait for rows"
+FULL, SERVER = "the rows' wait for the trainer", "the policy server's silence"
 HINTS: Mapping[str, str] = {
     SYNC: (
         "a pause waits for the replies under way: lower [limits] max_reply_tokens, or see server.log for a server that is stuck; it is "
