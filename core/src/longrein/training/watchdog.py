@@ -25,8 +25,8 @@ HINTS: Mapping[str, str] = {
         "[limits] sessions, a shorter [limits] timeout_s or easier tasks give more rows"
     ),
     FULL: (
-        "training is slower than sessions, so rows are as old as [train] max_staleness lets them be: fewer [limits] sessions cost nothing, a "
-        "lower max_staleness gives fresher rows, and more training processes or a smaller model make steps faster"
+        "training is slower than sessions, so rows are as old as [train] max_staleness lets them be; fewer [limits] sessions cost nothing, "
+        "a lower max_staleness gives fresher rows, and more training processes or a smaller model make steps faster"
     ),
     SERVER: "see server.log; a server that is too busy to answer needs fewer [limits] sessions",
 }
