@@ -87,6 +87,15 @@ def test_a_run_on_three_nodes_gives_the_same_rollouts_as_here(cluster: Any, tmp_
     assert sorted(rollout.id for rollout in read_rollouts(tmp_path / "ray")) == sorted(first[0] for first, _ in made["ray"])
 
 
+def test_a_cluster_of_its_own_is_gone_with_the_run(tmp_path: Path, toy_host: PluginHost) -> None:  # noqa: F811
+    before, shared = set(Path("/tmp").glob("lr-*")), psutil.Process()
+    values = {"taskset": "doubling", "agents": {"nop": {}}, "plugins": {"use": [str(TOY)]}, "run": {"out": str(tmp_path / "own")}}
+    wanted = from_mapping({**values, "executor": {"name": "ray", "workers": 2, "session_cpus": 0.1, "grader_cpus": 0.1}})
+    assert len(api.run(wanted, host=toy_host).rollouts) == 2
+    assert set(Path("/tmp").glob("lr-*")) <= before
+    assert not [p for p in shared.children(recursive=True) if "ray" in p.name()]
+
+
 def processes(name: str) -> list[psutil.Process]:
     """Return the processes of Ray actors of a class, the oldest first."""
     found = [p for p in psutil.process_iter(["cmdline", "create_time"]) if any(f"ray::{name}" in part for part in p.info["cmdline"] or ())]

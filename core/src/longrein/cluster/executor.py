@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 from collections.abc import Mapping
+from contextlib import ExitStack
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -18,6 +19,7 @@ from longrein.model import Finding, Outcome, SessionResult, TaskRef, Trajectory,
 from longrein.rollout.executor import Started
 from longrein.rollout.grading import Tasksets
 from longrein.rollout.spec import SessionSpec
+from longrein.sandbox import runtime_folder
 
 if TYPE_CHECKING:
     from longrein.plugins import PluginHost
@@ -72,6 +74,7 @@ class RayExecutor:
         """Sessions that were lost with their worker."""
         self._broken: str | None = None
         """Why a worker cannot be opened anywhere."""
+        self._stack = ExitStack()
         self._changed = asyncio.Event()
         self._waking: set[asyncio.Task[None]] = set()
 
@@ -80,8 +83,11 @@ class RayExecutor:
         wants, limits = self._config.executor, self._config.limits
         self._ours = not ray.is_initialized()
         if self._ours:
-            quiet = {"include_dashboard": False, "log_to_driver": False, "logging_level": logging.ERROR}
-            await asyncio.to_thread(lambda: ray.init(address=wants.address or "local", namespace=f"longrein-{os.getpid()}", **quiet))
+            given: dict[str, Any] = {"include_dashboard": False, "log_to_driver": False, "logging_level": logging.ERROR}
+            if wants.address is None:  # Ray keeps logs and sockets of a cluster that it starts: they go with the run
+                given["_temp_dir"] = str(self._stack.enter_context(runtime_folder()))
+            address = wants.address or "local"
+            await asyncio.to_thread(lambda: ray.init(address=address, namespace=f"longrein-{os.getpid()}", **given))
         from longrein.cluster.workers import GradeWorker, SessionWorker, Share
 
         self._tasksets = Tasksets(self._host)
@@ -125,6 +131,7 @@ class RayExecutor:
         self._tasksets.close()
         if self._ours:
             await asyncio.to_thread(ray.shutdown)
+        self._stack.close()
 
     @property
     def version(self) -> int:
