@@ -153,7 +153,7 @@ for base, _, names in os.walk("/"):
         if os.path.exists(path) and stat.S_ISSOCK(os.stat(path).st_mode) and path != "/opt/longrein/policy": won(path)
 for line in open("/proc/net/unix").read().splitlines()[1:]:
     if "@" in line: won(line)
-for name in ("control.sock", "policy.sock", "s0.sock", "s1.sock"):
+for name in ("control.sock", "policy.sock", "p0/control.sock", "p0/policy.sock", "s0.sock", "s1.sock"):
     refused(name, lambda: socket.socket(socket.AF_UNIX).connect("/opt/longrein/" + name))
 refused("bind", lambda: socket.socket(socket.AF_UNIX).bind("/opt/longrein/mine"))
 """,

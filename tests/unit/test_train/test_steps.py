@@ -296,7 +296,7 @@ def test_a_killed_trainer_leaves_no_process_and_no_folder(tmp_path, model):
         next(line for line in process.stderr if line.startswith("step 1/"))
         children = psutil.Process(process.pid).children(recursive=True)
         roles = [child for child in children if child.name() != "cat"]  # with which the janitor waits
-        weights = Path(ControlClient(next(short.glob("lr-*/control.sock"))).status()["weights"])
+        weights = Path(ControlClient(next(short.glob("lr-*/p*/control.sock"))).status()["weights"])
         assert weights.is_dir()
         process.kill()
     assert len(roles) == 3, "engine, server, and the janitor of the folder with their sockets"

@@ -98,8 +98,8 @@ def row(version):
 
 def test_rows_that_are_all_too_old_end_the_wait_with_what_to_change():
     buffer = RowBuffer(TrainState(step=0, version=9), rows_per_step=4, max_staleness=1, max_steps=5)
-    buffer.add(GroupDone(0, 0, tuple(row(1) for _ in range(20)), drawn=("t", 0)))
-    with pytest.raises(RunStopped, match=r"17 rows in a row were too old.*\[train\] max_staleness 1"):
+    buffer.add(GroupDone(0, 0, tuple(row(1) for _ in range(70)), drawn=("t", 0)))
+    with pytest.raises(RunStopped, match=r"65 rows in a row were too old.*\[train\] max_staleness 1"):
         buffer.get(timeout=1)
 
 

@@ -15,6 +15,8 @@ from longrein.training.producer import Place
 from longrein.training.state import TrainState
 
 POLL_S = 0.5
+TOO_OLD_AT_LEAST = 64
+"""Rows in a row that must be too old before a run ends for it, however small its steps are."""
 
 
 class RowBuffer:
@@ -138,7 +140,7 @@ class RowBuffer:
         self._dropped_in_a_row += 1
         self._one_less(position)
         self._tell_dropped(1)
-        if self._dropped_in_a_row > 2 * (self._max_staleness + 1) * self._rows_per_step:
+        if self._dropped_in_a_row > max(TOO_OLD_AT_LEAST, 2 * (self._max_staleness + 1) * self._rows_per_step):
             raise RunStopped(
                 f"{self._dropped_in_a_row} rows in a row were too old to be trained: sessions take longer than [train] max_staleness "
                 f"{self._max_staleness} steps. Raise it or rows_per_step, or lower [limits] timeout_s"
