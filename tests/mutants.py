@@ -134,9 +134,30 @@ MUTANTS = (
     Mutant(
         "weights are not loaded by the server",
         f"{CORE}/training/transfer.py",
-        "        self._control.load(path, self.version + 1)\n",
-        "",
+        "            control.load(offer_weights(path, folder), version)\n",
+        "            offer_weights(path, folder)\n",
         ("tests/unit/test_train/test_steps.py",),
+    ),
+    Mutant(
+        "a session whose weights are too old goes on",
+        f"{CORE}/capture/session.py",
+        "version - first > self._max_staleness",
+        "False",
+        ("tests/e2e/test_stale.py",),
+    ),
+    Mutant(
+        "a session that is lost with its worker is not made again",
+        f"{CORE}/cluster/executor.py",
+        "TRIES = 2\n",
+        "TRIES = 1\n",
+        ("tests/cluster/test_ray.py",),
+    ),
+    Mutant(
+        "a policy server that serves an old version is asked",
+        f"{CORE}/capture/servers.py",
+        "served is not None and served >= self.version",
+        "served is not None",
+        ("tests/cluster/test_servers.py",),
     ),
     Mutant(
         "a neighbour's log-probabilities",

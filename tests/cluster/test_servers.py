@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ import pytest
 from attrs import evolve
 from tests.cluster.test_ray import PLUGIN
 from tests.e2e.conftest import TOY
-from tests.unit.capturing import ASK, client, open_session
+from tests.unit.capturing import ASK, client, open_session, until
 from tests.unit.test_train.conftest import model  # noqa: F401 (a fixture)
 
 from longrein.capture.endpoint import PolicyEndpoint
@@ -62,11 +61,10 @@ async def test_a_dead_server_is_left_and_comes_back_when_its_weights_are_current
     from longrein.capture import servers as pool
 
     monkeypatch.setattr(pool, "PROBE_S", 0.1)
-    served = {"version": 3}
-    asked = threading.Event()
+    served = {"version": 3, "asked": 0}
 
     async def version(_: Any) -> int:
-        asked.set()
+        served["asked"] += 1
         return served["version"]
 
     with ScriptedServer(lambda _: Reply("second")) as second:
@@ -78,13 +76,11 @@ async def test_a_dead_server_is_left_and_comes_back_when_its_weights_are_current
             monkeypatch.setattr(pool, "served_version", version)
             session = open_session(server)
             assert await said(server, session.key) == "second", "the first has gone"
-            await asyncio.to_thread(asked.wait, 20)
-            assert await said(server, open_session(server).key) == "second", "it serves an old version"
-            served["version"] = 4
+            await until(lambda: served["asked"] >= 3)
             members = server._client.servers._servers
-            async with asyncio.timeout(20):
-                while members[0].resting:
-                    await asyncio.sleep(0.05)
+            assert members[0].resting, "it serves an old version"
+            served["version"] = 4
+            await until(lambda: not members[0].resting)
             assert await said(server, session.key) == "second", "its session stays where its prefix is now"
             assert [member.resting for member in members] == [False, False]
             assert port == members[0].client.endpoint.url
