@@ -44,13 +44,13 @@ class Noting(Doubling):  # type: ignore[misc]
 
 
 class Parity(RewardFunction):
-    """1.0 for replies with an even number of tokens."""
+    """1.0 for replies whose ids have an even sum: as good as a coin for a random model."""
 
     name = "parity"
 
     def compute(self, rollout: Rollout) -> Reward:
         """Return 1.0 or 0.0."""
-        return Reward(float(sum(len(turn.call.sampled_ids) for turn in rollout.trajectory) % 2 == 0))
+        return Reward(float(sum(sum(turn.call.sampled_ids) for turn in rollout.trajectory) % 2 == 0))
 
 
 @longrein.hookimpl

@@ -88,12 +88,13 @@ def test_a_run_on_three_nodes_gives_the_same_rollouts_as_here(cluster: Any, tmp_
 
 
 def test_a_cluster_of_its_own_is_gone_with_the_run(tmp_path: Path, toy_host: PluginHost) -> None:  # noqa: F811
-    before, shared = set(Path("/tmp").glob("lr-*")), psutil.Process()
+    before, others = set(Path("/tmp").glob("lr-*")), set(psutil.Process().children(recursive=True))
     values = {"taskset": "doubling", "agents": {"nop": {}}, "plugins": {"use": [str(TOY)]}, "run": {"out": str(tmp_path / "own")}}
     wanted = from_mapping({**values, "executor": {"name": "ray", "workers": 2, "session_cpus": 0.1, "grader_cpus": 0.1}})
     assert len(api.run(wanted, host=toy_host).rollouts) == 2
-    assert set(Path("/tmp").glob("lr-*")) <= before
-    assert not [p for p in shared.children(recursive=True) if "ray" in p.name()]
+    _, left = psutil.wait_procs([p for p in psutil.Process().children(recursive=True) if p not in others], timeout=30)
+    assert not left
+    assert not [folder for folder in set(Path("/tmp").glob("lr-*")) - before if (folder / "session_latest").exists()]
 
 
 def processes(name: str) -> list[psutil.Process]:

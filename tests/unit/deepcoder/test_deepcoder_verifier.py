@@ -153,9 +153,14 @@ def grade_again_and_again(tmp_path: Path, program: str, times: int) -> None:
     for _ in range(times):
         assert verifier.grade(hidden, tmp_path).status == "passed"
     deadline = time.monotonic() + 10
-    while leftovers(verifier.server_pid) != expected and time.monotonic() < deadline:
+
+    def grown() -> bool:
+        # The first reading may catch a box that is just going; fewer of anything is nothing left.
+        return any(now > then for now, then in zip(leftovers(verifier.server_pid), expected, strict=True))
+
+    while grown() and time.monotonic() < deadline:
         os.sched_yield()
-    assert leftovers(verifier.server_pid) == expected
+    assert not grown(), (leftovers(verifier.server_pid), expected)
     assert memory_mb() < before + 8
     server = psutil.Process(verifier.server_pid)
     everything = [server, *server.children(recursive=True)]
