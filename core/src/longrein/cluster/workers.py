@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Any
 
 from attrs import evolve, frozen
 
@@ -70,10 +69,6 @@ class SessionWorker:
         if self._executor is not None:
             self._executor.version = self._version
 
-    def strangers(self) -> int:
-        """Return the number of model calls that came without a live session's key."""
-        return self._executor.strangers if self._executor else 0
-
     async def close(self) -> None:
         """End capture and remove the worker's folder."""
         await self._stack.aclose()
@@ -108,7 +103,3 @@ class GradeWorker:
     async def close(self) -> None:
         """Release what verifiers hold."""
         await self._stack.aclose()
-
-
-Worker = Any
-"""A Ray handle on one of the two."""

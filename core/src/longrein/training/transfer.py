@@ -42,8 +42,6 @@ class FileTransfer:
 
     def __init__(self, servers: Sequence[tuple[Control, Path]], *, version: int, log: Callable[[str], None] = lambda line: None) -> None:
         self._servers, self.version, self._log = servers, version, log
-        self.versions = [version] * len(servers)
-        """What each server was last given."""
 
     def init_weight_transfer(self) -> None:
         """Tell each server which folder is meant."""
@@ -63,10 +61,9 @@ class FileTransfer:
         def load(control: Control, folder: Path) -> None:
             control.load(offer_weights(path, folder), version)
 
-        given = self._all(load)
-        for number in (number for number, done in enumerate(given) if not done):
-            self._log(f"policy server {number + 1} misses version {version}")
-        self.versions = [version if done else before for done, before in zip(given, self.versions, strict=True)]
+        for number, done in enumerate(self._all(load), 1):
+            if not done:
+                self._log(f"policy server {number} misses version {version}")
         self.version = version
 
     def resume(self) -> None:

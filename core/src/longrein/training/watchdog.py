@@ -47,7 +47,7 @@ class Watchdog:
     """Looks every few seconds, from a thread of its own.
 
     Args:
-        healthy: asks the policy server for a sign of life; may block for seconds. None where there is none to ask.
+        healthy: asks the policy server for a sign of life; may block for seconds.
         rows: the row buffer.
         log: takes lines for people.
         over: called with the reason when the run cannot go on.
@@ -57,7 +57,7 @@ class Watchdog:
     def __init__(
         self,
         *,
-        healthy: Callable[[], bool] | None,
+        healthy: Callable[[], bool],
         rows: Rows,
         log: Callable[[str], None],
         over: Callable[[str], None],
@@ -85,7 +85,7 @@ class Watchdog:
     def look(self) -> None:
         """Look once."""
         now = self._now()
-        if self._healthy is None or self._healthy():
+        if self._healthy():
             self._answered = self._now()
         self._full_since = (self._full_since or now) if self._rows.full else None
         lasting = {SYNC: self.sync_since, ROWS: self._rows.waiting_since, FULL: self._full_since, SERVER: self._answered}

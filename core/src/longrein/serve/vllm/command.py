@@ -83,6 +83,10 @@ def environment(options: VllmOptions) -> Mapping[str, str]:
     return {**kept, **own, **({"VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1"} if options.adapters else {}), **given}
 
 
+def room_for(rank: int) -> int:
+    """Return the smallest rank that vLLM has buffers for and that holds an adapter of `rank`; the largest where none does."""
+    return next((room for room in LORA_RANKS if room >= rank), LORA_RANKS[-1])
+
+
 def _lora(adapters: Adapters) -> Sequence[str]:
-    rank = next(rank for rank in LORA_RANKS if rank >= adapters.rank)
-    return ("--enable-lora", "--max-lora-rank", str(rank), "--max-loras", str(adapters.count))
+    return ("--enable-lora", "--max-lora-rank", str(room_for(adapters.rank)), "--max-loras", str(adapters.count))

@@ -7,7 +7,7 @@ from typing import Any
 
 from longrein.config import Config
 from longrein.errors import ServeError
-from longrein.serve.vllm.command import BACKEND, LORA_RANKS
+from longrein.serve.vllm.command import BACKEND, room_for
 
 
 def check_vllm(info: Mapping[str, Any], config: Config) -> None:
@@ -39,8 +39,7 @@ def _problems(info: Mapping[str, Any], config: Config) -> Iterator[str]:
             yield f'its weight transfer is {backend}: start it with --weight-transfer-config \'{{"backend": "{BACKEND}"}}\''
     if train.lora:
         lora = info.get("lora_config") or {}
-        rank = next((rank for rank in LORA_RANKS if rank >= train.lora.rank), LORA_RANKS[-1])
         if lora.get("max_lora_rank", 0) < train.lora.rank:
-            yield f"its LoRA rank is {lora.get('max_lora_rank')}: start it with --enable-lora --max-lora-rank {rank}"
+            yield f"its LoRA rank is {lora.get('max_lora_rank')}: start it with --enable-lora --max-lora-rank {room_for(train.lora.rank)}"
         if lora.get("max_loras", 0) < train.max_staleness + 2:
             yield f"it holds {lora.get('max_loras')} adapters: start it with --max-loras {train.max_staleness + 2}"
