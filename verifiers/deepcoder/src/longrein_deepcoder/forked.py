@@ -23,6 +23,7 @@ from attrs import asdict, frozen
 
 from longrein.errors import SandboxError
 from longrein_deepcoder.forkserver import lr_wire as wire
+from longrein_deepcoder.forkserver.lr_pack import BOX, pack
 from longrein_deepcoder.forkserver.lr_wire import ENDINGS, REPLY
 
 MAIN = Path(__file__).parent / "forkserver" / "lr_main.py"
@@ -150,7 +151,7 @@ class ForkServer:
         control, folder = self._take()
         fds = []
         try:
-            fds.append(memory_file(marshal.dumps(({"kind": kind, "fn_name": fn_name}, dict(files)), 2)))
+            fds.append(memory_file(pack(files, kind=kind, fn_name=fn_name, folder=str(folder or BOX))))
             fds.append(os.memfd_create("code", os.MFD_ALLOW_SEALING))
             try:
                 wire.send(control, b"program", tuple(fds))

@@ -65,6 +65,7 @@ class DeepCoderVerifier(Verifier):
         self._server: ForkServer | None = None
         self._starting = threading.Lock()
         cores = os.cpu_count() or 1
+        self._cores, self._grades = cores, 0
         self._slots = threading.BoundedSemaphore(cores)
         self._helpers = ThreadPoolExecutor(cores)
 
@@ -85,7 +86,7 @@ class DeepCoderVerifier(Verifier):
         return Verdict.unscorable(trouble, **details)
 
     def _cases(self, server: ForkServer, files: Mapping[str, bytes], hidden: Mapping[str, Any]) -> list[CaseResult]:
-        """Grade the cases, those of a long row on as many cores as no other grade is using."""
+        """Grade the cases, those of a long row on several cores when there are fewer grades than cores."""
         with self._lanes(len(hidden["cases"]) // CASES_PER_LANE) as lanes:
             parts = [{**hidden, "cases": hidden["cases"][lane::lanes]} for lane in range(lanes)]
             others = [self._helpers.submit(_lane, server, files, part, self.options.limits) for part in parts[1:]]
@@ -98,14 +99,18 @@ class DeepCoderVerifier(Verifier):
 
     @contextmanager
     def _lanes(self, most: int) -> Iterator[int]:
-        """Wait for one core's slot, take at most `most` in all if they are free, and yield how many."""
+        """Wait for one core's slot, take at most `most` and a fair share of them in all if they are free, and yield how many."""
+        with self._starting:
+            self._grades += 1
         self._slots.acquire()
         taken = 1
         try:
-            while taken < most and self._slots.acquire(blocking=False):
+            while taken < min(most, self._cores // self._grades) and self._slots.acquire(blocking=False):
                 taken += 1
             yield taken
         finally:
+            with self._starting:
+                self._grades -= 1
             for _ in range(taken):
                 self._slots.release()
 

@@ -5,8 +5,8 @@ import os
 import stat
 
 import lr_libc as libc
+from lr_pack import BOX
 
-BOX = "/box"
 TMP = f"{BOX}/tmp"
 SERVER = libc.CLONE_NEWNS | libc.CLONE_NEWNET | libc.CLONE_NEWIPC | libc.CLONE_NEWUTS
 PROGRAM = libc.CLONE_NEWUSER | libc.CLONE_NEWNS | libc.CLONE_NEWPID

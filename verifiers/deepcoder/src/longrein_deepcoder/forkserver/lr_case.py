@@ -29,15 +29,6 @@ SEALS = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SE
 CODE, ARGUMENTS, RESULT = 200, 201, 202
 """Descriptors of a case besides the standard ones: the first case's code, a call's arguments and value."""
 
-# fmt: off
-AHEAD = frozenset((
-    "bisect", "collections", "copy", "dataclasses", "datetime", "decimal", "enum", "fractions", "functools", "heapq", "io",
-    "itertools", "json", "math", "numpy", "operator", "pandas", "queue", "random", "re", "statistics", "string", "threading",
-    "time", "typing",
-))
-# fmt: on
-"""Modules that the init imports before it forks the cases when the program does. They start no threads and keep no open files."""
-
 
 def hide_server(ours: tuple[str, ...]) -> None:
     """Take our modules and folder out of the programs' sight."""
@@ -46,37 +37,23 @@ def hide_server(ours: tuple[str, ...]) -> None:
     sys.path[:] = sys.path[1:]
 
 
-def import_ahead(files: Iterable[str], source: bytes, startup: frozenset[str]) -> None:
-    """Import what the program's lines import at their beginning, unless its folder has modules of its own, which come first.
+def import_ahead(own: Iterable[str], ahead: Iterable[str], startup: frozenset[str]) -> None:
+    """Import what a program imports at its beginning, unless its folder has modules of its own, which come first.
 
     Args:
-        files: paths in the working folder.
+        own: names of modules in the working folder.
+        ahead: modules of AHEAD that the program names.
         startup: the modules that a plain interpreter has; what else is loaded gives way to the program's own.
     """
-    own = {path.partition(".")[0].removesuffix("/__init__") for path in files if path.endswith((".py", ".pyc", ".so"))} - {"solution"}
-    own = {name for name in own if "/" not in name}
     if own:
         for name in [name for name in sys.modules if name not in startup and name.partition(".")[0] in own]:
             del sys.modules[name]
         return
-    for name in _imported(source) & AHEAD:
+    for name in ahead:
         try:
             __import__(name)
         except BaseException:
             pass  # the program will see it fail
-
-
-def _imported(source: bytes) -> set[str]:
-    """Return the top-level modules that lines without indentation name in an import."""
-    found = set()
-    for line in source.splitlines():
-        word, _, rest = line.partition(b" ")
-        if word == b"import":
-            for part in rest.split(b","):
-                found.add(part.split()[0].partition(b".")[0] if part.split() else b"")
-        elif word == b"from" and rest:
-            found.add(rest.split()[0].partition(b".")[0] if rest.split() else b"")
-    return {name.decode("ascii", "replace") for name in found}
 
 
 def limit(limits: dict[str, Any]) -> None:

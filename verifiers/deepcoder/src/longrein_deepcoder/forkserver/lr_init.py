@@ -66,13 +66,12 @@ class Init:
         message, fds = wire.receive(self.control)
         if not message:
             self.leave()
-        request, files = marshal.loads(wire.read_all(fds[0]))
+        request, self.folders, self.files = marshal.loads(wire.read_all(fds[0]))
         os.close(fds[0])
-        self.folders, self.files = _tree(self.folder, files)
         self.fill()
         namespace = lr_case.dress(self.work, is_call=request["kind"] == "call")
         self.case = lr_case.Case(request, fds[1], namespace, self.work)
-        lr_case.import_ahead(files, files["solution.py"], startup)
+        lr_case.import_ahead(request["own"], request["ahead"], startup)
 
     def limit(self) -> None:
         """Set the limits that the program's cases inherit."""
@@ -96,6 +95,7 @@ class Init:
         if case.code is None and fcntl.fcntl(case.code_fd, fcntl.F_GET_SEALS):
             case.code = marshal.loads(wire.read_all(case.code_fd))
             gc.freeze()
+        self.restore()
         pid = libc.fork()
         if pid == 0:
             case.fds = fds
@@ -103,7 +103,6 @@ class Init:
         self.control.send(self.watch(pid))
         for fd in fds:
             os.close(fd)
-        self.restore()
         return None
 
     def watch(self, pid: int) -> bytes:
@@ -209,7 +208,7 @@ class Init:
         os.chdir(self.work)
 
     def restore(self) -> None:
-        """Bring the folders back to what they were before the case."""
+        """Bring the folders back to what they were before the cases so far."""
         if self.unchanged():
             return
         os.chdir("/")
@@ -229,21 +228,6 @@ class Init:
         except OSError:
             return False
         return True
-
-
-def _tree(folder: str, files: dict[str, bytes]) -> tuple[dict[str, set[str]], dict[str, bytes]]:
-    """Return what `folder` is to hold: the names in each folder, outer ones first, and the content of each file, by path."""
-    work = f"{folder}/work"
-    folders: dict[str, set[str]] = {folder: {"tmp", "work"}, f"{folder}/tmp": set(), work: set()}
-    for name in files:
-        above = work
-        *parts, last = name.split("/")
-        for part in parts:
-            folders[above].add(part)
-            above = f"{above}/{part}"
-            folders.setdefault(above, set())
-        folders[above].add(last)
-    return folders, {f"{work}/{name}": content for name, content in files.items()}
 
 
 def _same_file(path: str, content: bytes) -> bool:

@@ -14,7 +14,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 _python = ctypes.PyDLL(None, use_errno=True)
 
 
-_fork, _kill = _python.fork, _libc.kill
+_fork, _kill, _capset = _python.fork, _libc.kill, _libc.capset  # looked up here, and not in each fork
 
 
 def _check(result: int, what: str) -> int:
@@ -79,4 +79,4 @@ _NO_CAPS = (ctypes.c_uint32 * 6)()
 
 def drop_capabilities() -> None:
     """Give up every capability for good."""
-    _check(_libc.capset(_CAP_HEADER, _NO_CAPS), "capset")
+    _check(_capset(_CAP_HEADER, _NO_CAPS), "capset")

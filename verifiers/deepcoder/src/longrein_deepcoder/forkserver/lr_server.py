@@ -12,6 +12,7 @@ import lr_box
 import lr_case
 import lr_init
 import lr_libc as libc
+import lr_pack
 import lr_seccomp
 import lr_warm
 import lr_wire as wire
@@ -20,7 +21,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-OURS = ("lr_box", "lr_case", "lr_init", "lr_libc", "lr_seccomp", "lr_server", "lr_warm", "lr_wire")
+OURS = ("lr_box", "lr_case", "lr_init", "lr_libc", "lr_pack", "lr_seccomp", "lr_server", "lr_warm", "lr_wire")
 
 
 def serve(fd: int, settings: dict[str, Any], startup: frozenset[str]) -> lr_init.Init:
@@ -71,7 +72,7 @@ def _start_init(fd: int, limits: dict[str, Any], user: tuple[int, int] | None, f
             init = lr_init.Init(control, limits, folder, boxed=False)
         else:
             lr_box.map_user(*user)
-            init = lr_init.Init(control, limits, lr_box.BOX, boxed=True)
+            init = lr_init.Init(control, limits, lr_pack.BOX, boxed=True)
         init.begin()
         init.load(startup)
         init.limit()

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import _socket
 import gc
-import marshal
 import os
 import sys
 
 import lr_case
 import lr_init
+import lr_pack
 import lr_wire as wire
 
 TYPE_CHECKING = False
@@ -76,8 +76,8 @@ def up(folder: str, limits: dict[str, Any]) -> None:
 
 def _rehearse(folder: str, limits: dict[str, Any]) -> None:
     ours, theirs = _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
-    program = {"kind": "stdin", "fn_name": None}, {"solution.py": REHEARSAL}
-    _send(ours, b"program", _file(marshal.dumps(program, 2)), os.memfd_create("code", os.MFD_ALLOW_SEALING))
+    program = lr_pack.pack({"solution.py": REHEARSAL}, kind="stdin", fn_name=None, folder=folder)
+    _send(ours, b"program", _file(program), os.memfd_create("code", os.MFD_ALLOW_SEALING))
     init = lr_init.Init(theirs, limits, folder, boxed=False)
     init.load(frozenset(sys.modules))
     for _ in range(4):
