@@ -114,6 +114,44 @@ def test_all_attacks_fail(run: Run) -> None:
     check(run, ATTACKS)
 
 
+LOOK = """
+open("solution.py", "w").write("print(7 * int(input()))")
+ask("solve")
+for top in ("/work", os.environ["HOME"], "/tmp", "/dev/shm", "/proc/self", "/etc"):
+    for base, folders, names in os.walk(top):
+        folders[:] = [f for f in folders if f not in ("task", "map_files", "fd", "ns")]
+        for path in (os.path.join(base, name) for name in names):
+            try:
+                if not os.path.isfile(path) or path in ("/proc/self/kmsg", "/proc/self/pagemap", "/proc/self/clear_refs"): continue
+                for mark in (str(7 * 38514773), str(2 * 38514773)):
+                    if mark in open(path, errors="replace").read(1 << 20): print("ESCAPED", path)
+            except OSError: pass
+"""
+
+
+@needs_bwrap
+def test_what_a_program_printed_when_it_was_graded_stays_in_the_record(tmp_path: Path) -> None:
+    """The first session's verdict is there when the last looks for it."""
+    with ScriptedServer(lambda _: Reply("go on")) as server:
+        values = {
+            "taskset": "secret",
+            "agents": {"program": {"code": f"import os\n{LOOK}"}},
+            "plugins": {"use": [str(PLUGIN), str(PLUGIN.with_name("toy.py"))]},
+            "run": {"out": str(tmp_path / "run")},
+            "policy": {"url": server.endpoint.url, "model": "scripted"},
+            "limits": {"sessions": 1},
+        }
+        host = PluginHost.load((str(PLUGIN), str(PLUGIN.with_name("toy.py"))))
+        rollouts = api.run(from_mapping(values), host=host, samples=3).rollouts
+        asked = str(server.requests)
+    assert len(rollouts) == 3
+    for rollout in rollouts:
+        case = rollout.verdict.cases[1]
+        assert (case.status, case.got, case.expected) == ("wrong_answer", "269603411\n", ""), "people see what it printed"
+        assert "ESCAPED" not in rollout.session.stdout, rollout.session.stdout
+    assert not any(mark in asked for mark in ("269603411", "77029546"))
+
+
 def test_where_there_is_no_boundary_the_same_attacks_are_seen_to_succeed(run: Run) -> None:
     """The attacks are no straw men: under the supervisor they find what there is to find."""
     easy = [attack for attack in ATTACKS if attack.name in ("host-paths", "policy-server", "linked-solution")]

@@ -50,6 +50,22 @@ def test_without_namespaces_the_statuses_are_the_same(tmp_path: Path) -> None:
         verifier.close()
 
 
+def test_where_namespaces_do_not_work_a_warning_says_what_is_lost(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "solution.py").write_text("print(1)")
+    script = tmp_path / "python"  # its first server ends at once, as one that may not make namespaces
+    once = f'case "$*" in *lr_main*) [ -e {tmp_path}/again ] || {{ touch {tmp_path}/again; exit 1; }} ;; esac'
+    script.write_text(f'#!/bin/sh\n{once}\nexec {sys.executable} "$@"\n')
+    script.chmod(0o755)
+    verifier = DeepCoderVerifier(DeepCoderVerifierOptions(python=script))
+    try:
+        verdict = verifier.grade({"kind": "stdin", "fn_name": None, "cases": [{"input": "", "output": "1"}], "compare": "lines"}, tmp_path)
+    finally:
+        verifier.close()
+    assert (verdict.status, verdict.details["isolation"]) == ("passed", "processes")
+    assert "(namespaces) did not start" in caplog.text
+    assert "not against attacks" in caplog.text
+
+
 def test_unusable_interpreter_is_unscorable(tmp_path: Path) -> None:
     (tmp_path / "solution.py").write_text("print(1)")
     broken = tmp_path / "python"

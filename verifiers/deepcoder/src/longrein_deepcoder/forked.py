@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import logging
 import marshal
 import os
 import shutil
@@ -26,6 +27,7 @@ from longrein_deepcoder.forkserver import lr_wire as wire
 from longrein_deepcoder.forkserver.lr_pack import BOX, pack
 from longrein_deepcoder.forkserver.lr_wire import ENDINGS, REPLY
 
+log = logging.getLogger(__name__)
 MAIN = Path(__file__).parent / "forkserver" / "lr_main.py"
 ENVIRONMENT = {
     "PATH": "/usr/local/bin:/usr/bin:/bin",
@@ -103,6 +105,10 @@ class ForkServer:
             shutil.rmtree(self._folder, ignore_errors=True)
             raise SandboxError("; ".join(problems))
         self._spare: deque[tuple[socket.socket, Path | None]] = deque()
+        if problems:
+            log.warning(
+                "%s; programs are graded without namespaces, where the clean-up holds against mistakes, not against attacks", problems[0]
+            )
         self.close = weakref.finalize(self, _close, self._process, self._sock, self._folder, self._spare)
         self._order()
 
