@@ -19,7 +19,7 @@ from tests.e2e.conftest import MakeConfig
 from longrein import api
 from longrein.capture.preflight import check_endpoint
 from longrein.errors import CaptureError, RunStopped
-from longrein.model import PublicTask, Rollout
+from longrein.model import PublicTask, Rollout, Verdict
 from longrein.plugins import PluginHost
 from longrein.rollout.record import config_toml, read_rollouts, read_tasks
 from longrein.testing.scripted import Reply, ScriptedServer
@@ -158,3 +158,28 @@ def test_interrupt_leaves_a_readable_folder_and_no_process(toy_config: MakeConfi
     assert config.run.out
     assert [rollout.verdict.status for rollout in read_rollouts(config.run.out)] == ["passed"]
     assert (config.run.out / "summary.json").is_file()
+
+
+def test_sampling_goes_on_while_grades_are_awaited_and_stops_at_four_a_core(
+    toy_config: MakeConfig, toy_host: PluginHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 1)
+    begun: list[str] = []
+    may_grade = threading.Event()
+    seen: list[int] = []
+    host_verifier = toy_host.get("verifier", "doubling")
+
+    def grade(self: object, hidden: object, workspace: Path) -> Verdict:
+        if not may_grade.is_set():
+            seen.append(len(begun))
+            if len(seen) == 4:
+                may_grade.set()
+        assert may_grade.wait(60)
+        return Verdict("passed", 1.0)
+
+    monkeypatch.setattr(host_verifier, "grade", grade)
+    result = api.run(
+        toy_config({"nop": {}}, None, "limits.sessions=1"), samples=4, host=toy_host, started=lambda spec: begun.append(spec.id)
+    )
+    assert len(result.rollouts) == 8
+    assert seen[-1] == 4, "the fourth waits for its grade, and no fifth began"

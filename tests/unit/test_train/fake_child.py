@@ -31,7 +31,7 @@ class FakeEngine:
     async def __aexit__(self, *_):
         await self.client.aclose()
 
-    async def rollout(self, spec):
+    async def rollout(self, spec, sampled):
         self.made += 1
         if self.made == WANTS.get("die_at"):
             os.kill(os.getpid(), signal.SIGKILL)

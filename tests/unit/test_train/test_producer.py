@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import os
 import random
 import re
 from collections import Counter
@@ -42,11 +43,12 @@ class QuickEngine:
         self.version, self.reward, self.n_tokens, self.gates = 0, reward, n_tokens, dict(gates)
         self.specs, self.under_way = [], 0
 
-    async def rollout(self, spec):
+    async def rollout(self, spec, sampled):
         self.specs.append(spec)
         await asyncio.sleep(0)
         if (spec.phase, spec.sample) in self.gates:
             await self.gates[spec.phase, spec.sample].wait()
+        sampled()
         value, n = self.reward(spec), self.n_tokens(spec)
         call = ModelCall("c0", 0, None, [1, 2], 2, [3] * n, [-1.0] * n, version_first=self.version, version_last=self.version)
         turn = Turn(call, TurnLabel("train", "own"), "structure")
@@ -124,6 +126,27 @@ def by_sample(spec):
     return float(spec.sample)
 
 
+async def test_a_slow_grader_stops_sampling_when_four_rollouts_a_core_wait(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "cpu_count", lambda: 1)
+    grades = asyncio.Queue()
+
+    class SlowGrader(QuickEngine):
+        async def rollout(self, spec, sampled):
+            rollout = await super().rollout(spec, sampled)
+            await grades.get()
+            return rollout
+
+    engine = SlowGrader(by_sample)
+    producer, _ = make(tmp_path, engine, steps=9, max_staleness=9, sessions=1)
+    async with running(producer):
+        for n_graded in range(6):
+            await until(lambda n=n_graded: len(engine.specs) == 4 + n)
+            for _ in range(50):
+                await asyncio.sleep(0)
+            assert len(engine.specs) == 4 + n_graded
+            grades.put_nowait(None)
+
+
 async def test_groups_come_in_order_and_stop_at_the_look_ahead(tmp_path):
     engine = QuickEngine(by_sample)
     producer, sent = make(tmp_path, engine, steps=9, max_staleness=1)
@@ -157,12 +180,12 @@ async def test_no_more_is_made_than_the_steps_need(tmp_path):
 async def test_no_training_session_starts_during_an_evaluation(tmp_path):
     training, last = asyncio.Event(), asyncio.Event()
     engine = QuickEngine(by_sample, gates={("train", 0): training, ("train", 1): training, ("eval:0", 1): last})
-    producer, sent = make(tmp_path, engine)
+    producer, sent = make(tmp_path, engine, sessions=4)
     async with running(producer):
-        await until(lambda: len(engine.specs) == 4)  # every worker holds a training session
+        await until(lambda: len(engine.specs) == 4)  # every session is a training session
         producer.evaluate("eval:0")
         training.set()
-        for _ in range(100):  # two workers are free while two evaluations are under way
+        for _ in range(100):  # two sessions are free while two evaluations are under way
             await asyncio.sleep(0.001)
         phases = [spec.phase for spec in engine.specs]
         assert phases == ["train"] * 4 + ["eval:0"] * 4
@@ -243,10 +266,10 @@ async def test_what_is_trained_matches_the_weights_whatever_is_skipped_and_both_
         return float(spec.sample)
 
     class SlowEngine(QuickEngine):
-        async def rollout(self, spec):
+        async def rollout(self, spec, sampled):
             for _ in range(draw.randrange(20)):
                 await asyncio.sleep(0)
-            return await super().rollout(spec)
+            return await super().rollout(spec, sampled)
 
     sets = {"easy": 1.0, "hard": 2.0}
     producer, sent = make(
@@ -331,9 +354,11 @@ async def test_a_part_that_never_says_anything_ends_the_run_and_is_named(tmp_pat
         await producer.run()
 
 
-async def test_tasks_without_variance_rest_and_their_share_is_a_metric(tmp_path):
+async def test_tasks_without_variance_rest_and_their_share_is_a_metric(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "cpu_count", lambda: 1)  # at most three groups under way
     engine = QuickEngine(lambda spec: 1.0 if spec.task.id == "set1" else float(spec.sample))
-    producer, sent = make(tmp_path, engine, steps=8, max_staleness=9, agents={"a": 1.0}, curriculum={"skip_after": 1, "revisit": 100})
+    rest = {"skip_after": 1, "revisit": 100}
+    producer, sent = make(tmp_path, engine, steps=8, max_staleness=9, agents={"a": 1.0}, sessions=1, curriculum=rest)
     async with running(producer):
         await until(lambda: len(groups(sent)) == 16)
     assert Counter(line["task_id"] for line in lines(tmp_path))["set1"] <= 2, "once more at most: it was under way already"

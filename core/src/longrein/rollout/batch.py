@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from longrein.config import Config
 from longrein.errors import RunStopped
 from longrein.model import Group, Rollout
+from longrein.rollout.flow import Flow
 from longrein.rollout.groups import Gathering
 from longrein.rollout.policy import open_policy
 from longrein.rollout.record import RunRecorder
@@ -48,14 +49,17 @@ async def make_rollouts(
     """
     from longrein.rollout.engine import Engine
 
-    waiting, gathering = iter(specs), Gathering(specs)
+    waiting, gathering, flow = iter(specs), Gathering(specs), Flow(config)
 
     async def worker() -> None:
-        for spec in waiting:
-            rollout = await engine.rollout(spec)
-            finished(rollout)
-            if compared and (group := gathering.add(rollout)):
-                compared(group, await engine.score_group(group))
+        while True:
+            async with flow.rollout() as sampled:
+                if (spec := next(waiting, None)) is None:
+                    return
+                rollout = await engine.rollout(spec, sampled)
+                finished(rollout)
+                if compared and (group := gathering.add(rollout)):
+                    compared(group, await engine.score_group(group))
 
     async with (
         open_policy(config, host, folder=recorder.folder, name=served_name, log=log) as endpoint,
@@ -63,7 +67,7 @@ async def make_rollouts(
     ):
         try:
             async with asyncio.TaskGroup() as group:
-                for _ in range(config.limits.sessions + 2):  # more than sessions, so that grading overlaps
+                for _ in range(flow.n_workers):
                     group.create_task(worker())
         except* RunStopped as stopped:
             raise stopped.exceptions[0] from None

@@ -86,8 +86,12 @@ class Engine:
         """Model calls that came without a live session's key and were refused."""
         return self._executor.strangers
 
-    async def rollout(self, spec: RolloutSpec) -> Rollout:
+    async def rollout(self, spec: RolloutSpec, sampled: Callable[[], None] | None = None) -> Rollout:
         """Make one rollout and record it. A bad session is data.
+
+        Args:
+            spec: what to make.
+            sampled: called when the session has ended and only its grade is awaited.
 
         Raises:
             RunStopped: too many rollouts cannot be scored, or too many turns cannot be trained.
@@ -99,6 +103,8 @@ class Engine:
         lag = self._config.train.max_staleness if spec.phase == "train" else None
         wanted = SessionSpec(spec.id, spec.agent, spec.task.public, spec.seed, solution, lag)
         session, verdict = await self._executor.run_session(wanted, spec.task.ref)
+        if sampled:
+            sampled()
         if spec.phase == "train":  # the record shows the labels that the rows have
             session = evolve(session, trajectory=within_budget(session.trajectory, self._config.train.token_budget))
         session, verdict = await self._grade(spec, session, verdict)

@@ -12,6 +12,7 @@ from attrs import define, evolve, field, frozen
 from longrein.config import Config
 from longrein.errors import RunStopped
 from longrein.model import Group, Rollout, Task
+from longrein.rollout.flow import Flow
 from longrein.rollout.groups import group_line
 from longrein.rollout.spec import RolloutSpec
 from longrein.rollout.summary import Cell
@@ -34,7 +35,7 @@ class RolloutEngine(Protocol):
 
     version: int
 
-    async def rollout(self, spec: RolloutSpec) -> Rollout: ...
+    async def rollout(self, spec: RolloutSpec, sampled: Callable[[], None]) -> Rollout: ...
 
     async def score_group(self, group: Group) -> Group: ...
 
@@ -116,6 +117,7 @@ class Producer:
         self._eval: tuple[str, int, list[Cell]] | None = None
         self._empty: list[tuple[str, str]] = []
         self._passes: dict[str, int] = {}
+        self._flow = Flow(config)
         self._changed = asyncio.Event()
         engine.version = look_ahead.version
 
@@ -127,7 +129,7 @@ class Producer:
         """
         try:
             async with asyncio.TaskGroup() as tasks:
-                for _ in range(self._config.limits.sessions + 2):  # two more than sessions, so that grading overlaps
+                for _ in range(self._flow.n_workers):
                     tasks.create_task(self._work())
         except BaseExceptionGroup as group:
             raise _leaf(group) from None
@@ -164,12 +166,13 @@ class Producer:
 
     async def _work(self) -> None:
         while True:
-            spec = await self._next()
-            rollout = await self._engine.rollout(spec)
-            if spec.group_id in self._groups:
-                await self._add(self._groups[spec.group_id], rollout)
-            else:
-                self._evaluated(rollout)
+            async with self._flow.rollout() as sampled:
+                spec = await self._next()
+                rollout = await self._engine.rollout(spec, sampled)
+                if spec.group_id in self._groups:
+                    await self._add(self._groups[spec.group_id], rollout)
+                else:
+                    self._evaluated(rollout)
 
     async def _next(self) -> RolloutSpec:
         while True:
