@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
 import httpx
+import psutil
 import pytest
 from attrs import evolve
 
 from longrein.capture.checks import problem_of
+from longrein.capture.engine import EngineClient
 from longrein.capture.preflight import check_endpoint
 from longrein.capture.server import CaptureServer
 from longrein.config import SamplingConfig
@@ -115,3 +118,14 @@ async def test_a_wrong_model_or_url_is_named() -> None:
         await check_endpoint(evolve(policy.endpoint, model="scriptd"), training=False)
     with pytest.raises(CaptureError, match="does not answer: could not reach engine"):
         await check_endpoint(policy.endpoint, training=False)
+
+
+async def test_few_idle_connections_are_kept() -> None:
+    """httpcore's work for each request grows with their square."""
+    with ScriptedServer(lambda _: Reply("x")) as policy:
+        client = EngineClient(policy.endpoint)
+        await asyncio.gather(*(client.ask(ASK, exact=False) for _ in range(40)))
+        port = httpx.URL(policy.endpoint.url).port
+        kept = [c for c in psutil.Process().net_connections("tcp") if c.raddr and c.raddr.port == port and c.status == "ESTABLISHED"]
+        await client.aclose()
+    assert len(kept) <= 16

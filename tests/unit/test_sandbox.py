@@ -121,10 +121,17 @@ async def test_one_process_cannot_take_all_memory(make: Callable[..., Sandbox]) 
     assert result.stdout == b"refused\n"
 
 
-async def test_too_many_processes_end_the_session(make: Callable[..., Sandbox]) -> None:
-    result = await run(make(max_processes=20), "for i in $(seq 30); do sleep 999 & done; wait")
+@pytest.mark.parametrize("first", ["true", "sleep 3"], ids=["at once", "after a quiet while"])
+async def test_too_many_processes_end_the_session(first: str, make: Callable[..., Sandbox]) -> None:
+    result = await run(make(max_processes=20), f"{first}; for i in $(seq 30); do sleep 999 & done; wait")
     assert result.exit_code == 250
     assert b"processes, limit 20" in result.stderr
+
+
+async def test_much_memory_ends_the_session_after_a_quiet_while(make: Callable[..., Sandbox]) -> None:
+    hold = "import sys, time; held = bytearray(80 << 20); print('held', flush=True); time.sleep(999)"
+    result = await run(make(memory_mb=200), f'sleep 3; for i in 1 2 3; do python3 -c "{hold}" & done; wait')
+    assert b"MiB of memory, limit 200" in result.stderr
 
 
 async def test_what_an_agent_left_running_is_dead_before_its_files_are_read(make: Callable[..., Sandbox]) -> None:

@@ -11,7 +11,8 @@ from openenv.core.harness.capture.upstream import InferenceClient, UpstreamTrans
 
 from longrein.capture.endpoint import PolicyEndpoint
 
-_UNLIMITED = httpx.Limits(max_connections=None)
+_LIMITS = httpx.Limits(max_connections=None, max_keepalive_connections=16)
+"""httpcore looks at every pair of idle connections with each request, so only a few are kept."""
 RESTART_S = 120.0
 """How long a request waits for a policy server that is being started again."""
 
@@ -34,9 +35,9 @@ class EngineClient(InferenceClient):  # type: ignore[misc]
             self._http = httpx.AsyncClient(
                 base_url=self.endpoint.url,
                 headers=auth_headers(self.api_key),
-                limits=_UNLIMITED,
+                limits=_LIMITS,
                 timeout=httpx.Timeout(self._LIVENESS_TIMEOUT_S, connect=self._CONNECT_TIMEOUT_S),
-                transport=httpx.AsyncHTTPTransport(uds=str(uds), limits=_UNLIMITED) if uds else None,
+                transport=httpx.AsyncHTTPTransport(uds=str(uds), limits=_LIMITS) if uds else None,
             )
         return self._http
 

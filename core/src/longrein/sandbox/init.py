@@ -11,7 +11,6 @@ orphans of the tree come to it.
 from __future__ import annotations
 
 import ctypes
-import itertools
 import json
 import os
 import resource
@@ -27,9 +26,12 @@ if TYPE_CHECKING:
 
 MIB = 1 << 20
 ENDED_BY_LIMIT = 250
-WATCH_S, LOOK_S = 0.25, 0.02
-DISK_EVERY = 8
-"""Folders on disk are measured in every so many rounds, for each file is looked at."""
+WATCH_S, QUIET_S = 0.25, 1.0
+"""Between two rounds: of a busy tree, and of one that starts nothing and uses less than a quarter of its memory."""
+LOOK_S, QUIET_LOOK_S = 0.02, 0.125
+"""Between two looks at how many processes were started."""
+DISK_S = 2.0
+"""Between two measurements of folders on disk, for each file is looked at."""
 PR_SET_DUMPABLE, PR_SET_SECCOMP, PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 4, 22, 36, 38
 
 _ending = threading.Lock()
@@ -159,30 +161,43 @@ def watch(plan: dict[str, Any]) -> None:
     """End the session when the tree as a whole has too many processes, too much memory or too much on disk.
 
     A tree that multiplies is not waited for: the number that the newest process got tells how many were started since the last round.
+    Most sessions wait for a model most of the time, so looking costs as little as it can: the tree is listed again only when something
+    was started, and the looks at that number come less often while nothing is.
     """
-    for turn in itertools.count():
-        limits = (*tree_use(plan), *disk_use(plan, turn))
-        for what, value, limit in limits:
+    numbers = os.open("/proc/loadavg", os.O_RDONLY)
+    listed, tree, rest, measured = -1, dict[int, int](), WATCH_S, 0.0
+    while True:
+        newest, rest = newest_pid(numbers), min(2 * rest, QUIET_S)
+        if newest != listed:
+            listed, tree, rest = newest, descendants(), WATCH_S
+        uses = tree_use(plan, tree)
+        if plan["hand_over"] or time.monotonic() - measured > DISK_S:
+            uses, measured = [*disk_use(plan), *uses], time.monotonic()
+        for what, value, limit in uses:
             if value > limit:
                 os.write(2, f"\nlongrein: session ended: {value} {what}, limit {limit}\n".encode())
                 finish(ENDED_BY_LIMIT)
-        n_before, end = newest_pid(), time.monotonic() + WATCH_S
-        while time.monotonic() < end and newest_pid() - n_before < plan["max_processes"] / 2:
-            time.sleep(LOOK_S)
+        _, memory, most = uses[-1]
+        if memory > most / 4:
+            rest = WATCH_S
+        end, pause = time.monotonic() + rest, LOOK_S
+        while time.monotonic() < end and (now := newest_pid(numbers)) - listed < plan["max_processes"] / 2:
+            pause = min(2 * pause, QUIET_LOOK_S)
+            if now != newest:
+                newest, pause, end = now, LOOK_S, min(end, time.monotonic() + WATCH_S)
+            time.sleep(pause)
 
 
-def newest_pid() -> int:
-    """Return the number of the process or thread that was started last, in this namespace."""
-    with open("/proc/loadavg", "rb") as file:
-        return int(file.read().split()[-1])
+def newest_pid(numbers: int) -> int:
+    """Return the number of the process or thread that was started last, in this namespace; `numbers` is /proc/loadavg."""
+    return int(os.pread(numbers, 128, 0).rpartition(b" ")[2])
 
 
-def tree_use(plan: dict[str, Any]) -> list[tuple[str, int, int]]:
+def tree_use(plan: dict[str, Any], tree: dict[int, int]) -> list[tuple[str, int, int]]:
     """Return what the tree's processes use, and may: name, value, limit."""
-    tree = descendants()
     if len(tree) > plan["max_processes"]:
         return [("processes", len(tree), plan["max_processes"])]  # at once: looking at each takes longer than making more
-    kib = sum(private_kib(pid) for pid in tree)
+    kib = sum(map(private_kib, tree))
     return [
         ("processes", len(tree), plan["max_processes"]),
         ("threads", sum(tree.values()), plan["max_threads"]),
@@ -190,16 +205,14 @@ def tree_use(plan: dict[str, Any]) -> list[tuple[str, int, int]]:
     ]
 
 
-def disk_use(plan: dict[str, Any], turn: int) -> list[tuple[str, int, int]]:
-    """Return what is in the session's folders: those in memory know it themselves, others are counted now and then."""
+def disk_use(plan: dict[str, Any]) -> list[tuple[str, int, int]]:
+    """Return what is in the session's folders: those in memory know it themselves, the files of others are counted."""
     if not plan["folders"]:
         return []
     if plan["hand_over"]:
         found = [(s.f_frsize * (s.f_blocks - s.f_bfree), s.f_files - s.f_ffree) for s in map(os.statvfs, plan["folders"])]
-    elif turn % DISK_EVERY == 0:
-        found = [count(folder, plan["max_files"]) for folder in plan["folders"]]
     else:
-        return []
+        found = [count(folder, plan["max_files"]) for folder in plan["folders"]]
     used, files = (max(values) for values in zip(*found, strict=True))
     return [("MiB in a folder", used // MIB, plan["disk_mb"]), ("files in a folder", files, plan["max_files"])]
 
@@ -243,10 +256,15 @@ def descendants() -> dict[int, int]:
 def private_kib(pid: int) -> int:
     """Return the resident memory of a process that no file on disk stands behind."""
     try:
-        with open(f"/proc/{pid}/status", "rb") as status:
-            lines = status.read().split(b"\n")
+        status = os.open(f"/proc/{pid}/status", os.O_RDONLY)
     except OSError:
         return 0
+    try:
+        lines = os.read(status, 1 << 14).split(b"\n")
+    except OSError:
+        return 0
+    finally:
+        os.close(status)
     return sum(int(line.split()[1]) for line in lines if line.startswith((b"RssAnon:", b"RssShmem:")))
 
 

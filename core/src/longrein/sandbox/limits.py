@@ -5,7 +5,7 @@ from __future__ import annotations
 from attrs import frozen
 
 WATCHED = "watched"
-"""A limit that the session's first process looks at four times a second; a session that passes it is ended."""
+"""A limit that the session's first process looks at up to four times a second; a session that passes it is ended."""
 
 
 @frozen
