@@ -146,6 +146,20 @@ MUTANTS = (
         ("tests/e2e/test_stale.py",),
     ),
     Mutant(
+        "sampling does not wait for a slow grader",
+        f"{CORE}/rollout/flow.py",
+        " or self._waiting >= self._most_waiting",
+        "",
+        ("tests/unit/test_train/test_producer.py",),
+    ),
+    Mutant(
+        "a tree that was quiet is not listed again",
+        f"{CORE}/sandbox/init.py",
+        "if newest != listed:",
+        "if listed < 0:",
+        ("tests/unit/test_sandbox.py",),
+    ),
+    Mutant(
         "a session that is lost with its worker is not made again",
         f"{CORE}/cluster/executor.py",
         "TRIES = 2\n",
