@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 NO_NODE_S = 600.0
 """How long a session waits for a node when none is left, before the run stops: an autoscaler needs minutes."""
+HEAD_S, HEAD_TRIES = 5.0, 4
+"""How often the cluster's head is looked at, and how often it may not answer. Ray gives up after a minute."""
 TRIES = 2
 """A session that is lost with its node is made again once."""
 
@@ -76,6 +78,7 @@ class RayExecutor:
         """Why a worker cannot be opened anywhere."""
         self._stack = ExitStack()
         self._changed = asyncio.Event()
+        self._head_lost = asyncio.Event()
         self._waking: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> Self:
@@ -112,6 +115,8 @@ class RayExecutor:
         self._grades = [0] * wants.graders
         for member in self._members:
             self._wake(member)
+        watching = asyncio.ensure_future(self._watch_head(ray.get_runtime_context().gcs_address))
+        self._waking.add(watching)
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -120,6 +125,10 @@ class RayExecutor:
         for task in self._waking:
             task.cancel()
         await asyncio.gather(*self._waking, return_exceptions=True)
+        if self._head_lost.is_set():  # Ray's own calls would wait for it, and end this process
+            self._tasksets.close()
+            self._stack.close()
+            return
         handles = [*(member.handle for member in self._members if member.up), *self._graders]
         try:
             async with asyncio.timeout(20):
@@ -161,7 +170,7 @@ class RayExecutor:
                 self._started(spec)
             call = member.handle.run_session.remote(spec, ref, self._version)
             try:
-                session, verdict = await call
+                session, verdict = await self._answer(call)
                 return evolve(session, findings=(*session.findings, *findings)), verdict
             except RayError as error:
                 self.lost += 1
@@ -194,6 +203,38 @@ class RayExecutor:
             return Verdict.unscorable(f"the grading worker was lost {TRIES + 1} times: {type(error).__name__}")
         finally:
             self._grades[number] -= 1
+
+    async def _answer(self, call: Any) -> Any:
+        """Return what a call gives, or stop when the cluster's head is lost meanwhile."""
+        answer, lost = asyncio.ensure_future(_awaited(call)), asyncio.ensure_future(self._head_lost.wait())
+        try:
+            await asyncio.wait({answer, lost}, return_when=asyncio.FIRST_COMPLETED)
+            if answer.done():
+                return answer.result()
+            raise RunStopped(self._broken)
+        finally:
+            answer.cancel()
+            lost.cancel()
+
+    async def _watch_head(self, address: str) -> None:
+        """Find out that the cluster's head is gone before Ray does, which would end this process without a word of ours."""
+        host, _, port = address.rpartition(":")
+        n_failed = 0
+        while n_failed < HEAD_TRIES:
+            await asyncio.sleep(HEAD_S)
+            try:
+                async with asyncio.timeout(HEAD_S):
+                    _, writer = await asyncio.open_connection(host.strip("[]"), int(port))
+                writer.close()
+                n_failed = 0
+            except OSError:  # a timeout too
+                n_failed += 1
+        self._broken = (
+            f"the head of the Ray cluster at {address} is gone: it did not answer for {HEAD_TRIES * HEAD_S:g} s. Everything up to the last "
+            "checkpoint is in the run folder: start a cluster and go on with longrein train --resume RUN --set executor.address=..."
+        )
+        self._head_lost.set()
+        self._notify()
 
     async def _member(self) -> _Member:
         """Return the worker with most free slots, waiting for one."""
@@ -242,6 +283,10 @@ class RayExecutor:
     def _notify(self) -> None:
         self._changed.set()
         self._changed = asyncio.Event()
+
+
+async def _awaited(call: Any) -> Any:
+    return await call
 
 
 def _ray() -> Any:
