@@ -64,7 +64,7 @@ class RayExecutor:
 
     Raises:
         MissingError: Ray is not installed.
-        RunStopped: a worker cannot be opened, or no node has run anything for ten minutes.
+        RunStopped: a worker cannot be opened, the cluster's head is gone, or no node has run anything for ten minutes.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class RayExecutor:
         self.lost = 0
         """Sessions that were lost with their worker."""
         self._broken: str | None = None
-        """Why a worker cannot be opened anywhere."""
+        """Why no session can be run any more."""
         self._stack = ExitStack()
         self._changed = asyncio.Event()
         self._head_lost = asyncio.Event()
@@ -197,7 +197,7 @@ class RayExecutor:
         number = min(range(len(self._graders)), key=self._grades.__getitem__)
         self._grades[number] += 1
         try:
-            verdict: Verdict = await self._graders[number].grade.remote(ref, verifier, workspace)
+            verdict: Verdict = await self._answer(self._graders[number].grade.remote(ref, verifier, workspace))
             return verdict
         except RayError as error:
             return Verdict.unscorable(f"the grading worker was lost {TRIES + 1} times: {type(error).__name__}")
