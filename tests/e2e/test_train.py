@@ -16,7 +16,15 @@ from longrein.turns import build_rows
 
 ROOT = Path(__file__).resolve().parents[2]
 QUICKSTART = ROOT / "examples" / "quickstart.toml"
-SMALL = ("train.max_steps=3", "train.rows_per_step=8", "train.group_size=4", "train.save_steps=2", "eval.samples=1", "eval.taskset.limit=2")
+SMALL = (
+    "train.max_steps=3",
+    "train.rows_per_step=8",
+    "train.group_size=4",
+    "train.save_steps=2",
+    "eval.samples=1",
+    "eval.taskset.limit=2",
+    "turns.policy=all_turns",
+)
 
 
 def lines(path: Path) -> list[dict[str, Any]]:

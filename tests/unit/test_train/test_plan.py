@@ -45,7 +45,7 @@ def test_the_plan_of_a_model_that_is_here(tmp_path, model):
     assert memory["trainer: weights, gradients, Adam (each process)"] == 4 * n + 12 * found["trained_parameters"]
     assert memory["weights in transit (shared memory)"] == 3 * 4 * n
     assert memory["sessions, at most"] == 3 * 4096 << 20
-    assert (found["sessions_at_once"], found["groups_ahead"], found["staleness"]) == (3, 20, 4)
+    assert (found["sessions_at_once"], found["groups_ahead"], found["staleness"]) == (3, 15, 4)
     assert found["processes"]["trainer"] == "1 on CPU"
     assert not (tmp_path / "run").exists(), "nothing was started"
 
