@@ -1,10 +1,11 @@
 """What does a session cost when many are in flight, here and on Ray? Prints figures, and whether the bound holds.
 
-    python bench/scale.py [--at-once 1 8 64 256] [--sessions 256] [--only local]
+    python bench/scale.py [--at-once 1 8 64 256] [--sessions 256] [--rounds 9] [--only local]
 
 Scripted sessions (a Python program in bubblewrap that asks three times and writes a file) with capture, grading and record, one engine for
 each number in flight. CPU seconds and memory are the whole machine's, from /proc/stat and /proc/meminfo, so nothing else should run.
-The bound: CPU seconds of a session grow by less than 20 percent from 8 to 256 in flight.
+The figures are medians of rounds, each of which measures every number in flight with every executor. The bound: CPU seconds of a session
+grow by less than 20 percent from 8 to 256 in flight.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
+import statistics
 import sys
 import tempfile
 import threading
@@ -20,7 +22,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from attrs import frozen
+from attrs import astuple, frozen
 
 from longrein.capture.endpoint import PolicyEndpoint
 from longrein.config import from_mapping
@@ -116,24 +118,26 @@ def main() -> int:
     """Measure and print; the exit status says whether the bound holds."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--at-once", type=int, nargs="*", default=[1, 8, 64, 256])
-    parser.add_argument("--sessions", type=int, default=256)
+    parser.add_argument("--sessions", type=int, default=256, help="at most, 16 for each in flight")
+    parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--only", choices=("local", "ray"))
     options = parser.parse_args()
     executors = (options.only,) if options.only else ("local", "ray")
-    costs: dict[tuple[str, int], Cost] = {}
-    print("| executor | in flight | sessions a minute | CPU s each | MB each | KB of record each |")
-    print("| --- | --- | --- | --- | --- | --- |", flush=True)
+    cells = [(executor, at_once) for at_once in options.at_once for executor in executors]
+    found: dict[tuple[str, int], list[Cost]] = {cell: [] for cell in cells}
     with ScriptedServer(lambda _: Reply(PROGRAM)) as server:
-        for at_once in options.at_once:
-            for executor in executors:
-                n_sessions = max(32, min(options.sessions, 16 * at_once), at_once)
-                cost = costs[executor, at_once] = asyncio.run(measure(executor, at_once, n_sessions, server.endpoint.url))
+        for number in range(options.rounds):
+            for executor, at_once in cells:
+                n_sessions = max(32, min(options.sessions, 16 * at_once))
+                found[executor, at_once].append(asyncio.run(measure(executor, at_once, n_sessions, server.endpoint.url)))
                 server.requests.clear()
-                kilobytes = cost.n_bytes / 1e3
-                print(
-                    f"| {executor} | {at_once} | {cost.per_minute:.0f} | {cost.cpu_s:.3f} | {cost.memory_mb:.1f} | {kilobytes:.1f} |",
-                    flush=True,
-                )
+            print(f"round {number + 1} of {options.rounds}", file=sys.stderr, flush=True)
+    costs = {cell: Cost(*map(statistics.median, zip(*map(astuple, each), strict=True))) for cell, each in found.items()}
+    print("| executor | in flight | sessions a minute | CPU s each | MB each | KB of record each |")
+    print("| --- | --- | --- | --- | --- | --- |")
+    for (executor, at_once), cost in costs.items():
+        figures = f"{cost.per_minute:.0f} | {cost.cpu_s:.3f} | {cost.memory_mb:.1f} | {cost.n_bytes / 1e3:.1f}"
+        print(f"| {executor} | {at_once} | {figures} |")
     holds = True
     for executor in executors:
         if (executor, 8) in costs and (executor, 256) in costs:

@@ -28,7 +28,7 @@ MIB = 1 << 20
 ENDED_BY_LIMIT = 250
 WATCH_S, QUIET_S = 0.25, 1.0
 """Between two rounds: of a busy tree, and of one that starts nothing and uses less than a quarter of its memory."""
-LOOK_S, QUIET_LOOK_S = 0.02, 0.125
+LOOK_S, QUIET_LOOK_S = 0.02, 0.25
 """Between two looks at how many processes were started."""
 DISK_S = 2.0
 """Between two measurements of folders on disk, for each file is looked at."""
