@@ -64,10 +64,10 @@ class DeepCoderVerifier(Verifier):
         super().__init__(options)
         self._server: ForkServer | None = None
         self._starting = threading.Lock()
-        cores = os.cpu_count() or 1
-        self._cores, self._grades = cores, 0
-        self._slots = threading.BoundedSemaphore(cores)
-        self._helpers = ThreadPoolExecutor(cores)
+        self._cores = os.cpu_count() or 1
+        self._slots = threading.BoundedSemaphore(self._cores)
+        self._grades, self._counting = 0, threading.Lock()
+        self._helpers = ThreadPoolExecutor(self._cores)
 
     def grade(self, hidden: Mapping[str, Any], workspace: Path) -> Verdict:
         """Grade `workspace`/solution.py on the cases of `hidden` (normal form)."""
@@ -100,7 +100,7 @@ class DeepCoderVerifier(Verifier):
     @contextmanager
     def _lanes(self, most: int) -> Iterator[int]:
         """Wait for one core's slot, take at most `most` and a fair share of them in all if they are free, and yield how many."""
-        with self._starting:
+        with self._counting:
             self._grades += 1
         self._slots.acquire()
         taken = 1
@@ -109,7 +109,7 @@ class DeepCoderVerifier(Verifier):
                 taken += 1
             yield taken
         finally:
-            with self._starting:
+            with self._counting:
                 self._grades -= 1
             for _ in range(taken):
                 self._slots.release()
