@@ -16,6 +16,7 @@ from longrein.capture.endpoint import PolicyEndpoint
 from longrein.config import Config
 from longrein.errors import MissingError, RunStopped
 from longrein.model import Finding, Outcome, SessionResult, TaskRef, Trajectory, Verdict
+from longrein.rollout.changes import Changes
 from longrein.rollout.executor import Started
 from longrein.rollout.grading import Tasksets
 from longrein.rollout.spec import SessionSpec
@@ -77,7 +78,7 @@ class RayExecutor:
         self._broken: str | None = None
         """Why no session can be run any more."""
         self._stack = ExitStack()
-        self._changed = asyncio.Event()
+        self._changed = Changes()
         self._head_lost = asyncio.Event()
         self._waking: set[asyncio.Task[None]] = set()
 
@@ -186,7 +187,7 @@ class RayExecutor:
                 raise
             finally:
                 member.busy -= 1
-                self._notify()
+                self._changed.notify()
         outcome = Outcome("sandbox_error", f"{what}, twice")
         return SessionResult(spec.id, spec.agent, outcome, Trajectory(), findings=tuple(findings[:1])), None
 
@@ -230,11 +231,11 @@ class RayExecutor:
             except OSError:  # a timeout too
                 n_failed += 1
         self._broken = (
-            f"the head of the Ray cluster at {address} is gone: it did not answer for {HEAD_TRIES * HEAD_S:g} s. Everything up to the last "
-            "checkpoint is in the run folder: start a cluster and go on with longrein train --resume RUN --set executor.address=..."
+            f"the head of the Ray cluster at {address} is gone: it did not answer for {HEAD_TRIES * HEAD_S:g} s. What was done is "
+            "in the run folder. On another cluster (--set executor.address=...), a training goes on with longrein train --resume RUN"
         )
         self._head_lost.set()
-        self._notify()
+        self._changed.notify()
 
     async def _member(self) -> _Member:
         """Return the worker with most free slots, waiting for one."""
@@ -248,8 +249,7 @@ class RayExecutor:
                         return best
                     if any(member.up for member in self._members):
                         limit.reschedule(asyncio.get_running_loop().time() + NO_NODE_S)
-                    changed = self._changed
-                    await changed.wait()
+                    await self._changed.wait()
         except TimeoutError:
             raise RunStopped(
                 f"no node of the Ray cluster can run sessions: {len(self._members)} workers wait for "
@@ -271,18 +271,14 @@ class RayExecutor:
                 member.node = await member.handle.ready.remote()
             except RayTaskError as error:  # a missing sandbox or program, a plugin that fails
                 self._broken = f"a session worker cannot start: {error.cause}"
-                self._notify()
+                self._changed.notify()
                 return
             except RayActorError:
                 await asyncio.sleep(1)
                 continue
             member.up = True
-            self._notify()
+            self._changed.notify()
             return
-
-    def _notify(self) -> None:
-        self._changed.set()
-        self._changed = asyncio.Event()
 
 
 async def _awaited(call: Any) -> Any:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 from longrein.config import Config
+from longrein.rollout.changes import Changes
 
 WAITING_PER_CORE = 4
 
@@ -27,7 +27,7 @@ class Flow:
         cores = os.cpu_count() or 1 if executor.name == "local" else max(1, int(executor.graders * executor.grader_cpus))
         self._sessions, self._most_waiting = config.limits.sessions, WAITING_PER_CORE * cores
         self._sampling = self._waiting = 0
-        self._changed = asyncio.Event()
+        self._changed = Changes()
 
     @property
     def n_workers(self) -> int:
@@ -47,7 +47,7 @@ class Flow:
             sampling = False
             self._sampling -= 1
             self._waiting += 1
-            self._notify()
+            self._changed.notify()
 
         try:
             yield sampled
@@ -56,8 +56,4 @@ class Flow:
                 self._sampling -= 1
             else:
                 self._waiting -= 1
-            self._notify()
-
-    def _notify(self) -> None:
-        self._changed.set()
-        self._changed = asyncio.Event()
+            self._changed.notify()

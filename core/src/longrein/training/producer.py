@@ -12,6 +12,7 @@ from attrs import define, evolve, field, frozen
 from longrein.config import Config
 from longrein.errors import RunStopped
 from longrein.model import Group, Rollout, Task
+from longrein.rollout.changes import Changes
 from longrein.rollout.flow import Flow
 from longrein.rollout.groups import group_line
 from longrein.rollout.spec import RolloutSpec
@@ -118,7 +119,7 @@ class Producer:
         self._empty: list[tuple[str, str]] = []
         self._passes: dict[str, int] = {}
         self._flow = Flow(config)
-        self._changed = asyncio.Event()
+        self._changed = Changes()
         engine.version = look_ahead.version
 
     async def run(self) -> None:
@@ -137,12 +138,12 @@ class Producer:
     def set_version(self, version: int) -> None:
         """Note the version that is live now."""
         self._engine.version = self._look_ahead.version = version
-        self._notify()
+        self._changed.notify()
 
     def rows_dropped(self, count: int) -> None:
         """Note rows that the trainer could not use, so that others are made in their place."""
         self._look_ahead.rows -= count
-        self._notify()
+        self._changed.notify()
 
     def evaluate(self, phase: str) -> None:
         """Queue the rollouts of an evaluation; no training session starts until all are done."""
@@ -158,11 +159,7 @@ class Producer:
             for agent in self._config.agents
         )
         self._eval = (phase, len(self._eval_specs), [])
-        self._notify()
-
-    def _notify(self) -> None:
-        self._changed.set()
-        self._changed = asyncio.Event()
+        self._changed.notify()
 
     async def _work(self) -> None:
         while True:
@@ -224,7 +221,7 @@ class Producer:
         if len(cells) == n_rollouts:
             self._eval = None
             self._send(EvalDone(phase, tuple(cells)))
-            self._notify()
+            self._changed.notify()
 
     async def _add(self, group: _GroupUnderWay, rollout: Rollout) -> None:
         group.rollouts.append(rollout)
@@ -238,7 +235,7 @@ class Producer:
         built = [await asyncio.to_thread(self._build, rollout) for rollout in scored.rollouts]
         row_sets = {r.id: rows for r, (rows, _) in zip(scored.rollouts, built, strict=True)}
         self._complete(group, made, scored, row_sets, [f for _, f in built])
-        self._notify()
+        self._changed.notify()
 
     def _build(self, rollout: Rollout) -> tuple[RowSet, figures.Values]:
         rows = build_rows(rollout.trajectory, rollout_id=rollout.id, agent=rollout.agent, token_budget=self._token_budget)

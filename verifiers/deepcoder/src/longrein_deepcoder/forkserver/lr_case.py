@@ -105,12 +105,13 @@ class Case:
     Args:
         request: the program's kind and fn_name.
         code_fd: a memory file into which the first case compiles the program.
+        source: the program.
         namespace: of the program's module.
         work: the program's folder. Only the forks have it in their path, so the init cannot import anything from it.
     """
 
-    def __init__(self, request: dict[str, Any], code_fd: int, namespace: dict[str, Any], work: str) -> None:
-        self.work = work
+    def __init__(self, request: dict[str, Any], code_fd: int, source: bytes, namespace: dict[str, Any], work: str) -> None:
+        self.source, self.work = source, work
         self.is_call, self.fn_name = request["kind"] == "call", request["fn_name"]
         self.code_fd, self.namespace = code_fd, namespace
         self.code: CodeType | None = None
@@ -145,17 +146,16 @@ class Case:
 
     def _compile(self) -> CodeType:
         """Compile the program; the seal, set before any of it runs, says that it compiled and keeps the code as it is."""
-        file = self.namespace["__file__"]
         try:
-            with open(file, "rb") as source:
-                code = compile(source.read(), file, "exec", dont_inherit=True)
+            code = compile(self.source, self.namespace["__file__"], "exec", dont_inherit=True)
         except BaseException as error:
             self.failed(error)
             self.finish()
-        with open(CODE, "wb") as compiled:
-            compiled.write(marshal.dumps(code))
-            compiled.flush()
-            fcntl.fcntl(CODE, fcntl.F_ADD_SEALS, SEALS)
+        compiled = memoryview(marshal.dumps(code))
+        while compiled:
+            compiled = compiled[os.write(CODE, compiled) :]
+        fcntl.fcntl(CODE, fcntl.F_ADD_SEALS, SEALS)
+        os.close(CODE)
         return code  # type: ignore[no-any-return]
 
     def call(self) -> None:

@@ -44,6 +44,7 @@ class Init:
     def __init__(self, control: _socket.socket, limits: dict[str, Any], folder: str, *, boxed: bool) -> None:
         self.control, self.limits, self.folder, self.boxed = control, limits, folder, boxed
         self.work = f"{folder}/work"
+        self.used = False
         self.poll = select.poll()
         self.poll.register(control, 0)
 
@@ -70,7 +71,7 @@ class Init:
         os.close(fds[0])
         self.fill()
         namespace = lr_case.dress(self.work, is_call=request["kind"] == "call")
-        self.case = lr_case.Case(request, fds[1], namespace, self.work)
+        self.case = lr_case.Case(request, fds[1], self.files[namespace["__file__"]], namespace, self.work)
         lr_case.import_ahead(request["own"], request["ahead"], startup)
 
     def limit(self) -> None:
@@ -95,7 +96,9 @@ class Init:
         if case.code is None and fcntl.fcntl(case.code_fd, fcntl.F_GET_SEALS):
             case.code = marshal.loads(wire.read_all(case.code_fd))
             gc.freeze()
-        self.restore()
+        if self.used:
+            self.restore()
+        self.used = True
         pid = libc.fork()
         if pid == 0:
             case.fds = fds
