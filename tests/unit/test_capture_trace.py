@@ -46,7 +46,7 @@ def nearest(calls: list[tuple[list[int], list[int]]], index: int) -> int | None:
     return -max(ends)[1] if ends else None
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(conversations, st.randoms())
 def test_any_order_of_arrival_gives_the_same_graph_and_the_same_tokens(calls: list[tuple[list[int], list[int]]], random: Any) -> None:
     order = list(range(len(calls)))
@@ -103,7 +103,7 @@ def test_calls_without_ids_are_linked_by_their_messages() -> None:
 histories = st.lists(st.lists(st.sampled_from(["a", "b", "c"]), max_size=6), min_size=1, max_size=12)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(histories)
 def test_every_request_comes_back_whole_and_repeated_messages_are_stored_once(requests: list[list[str]]) -> None:
     trace = Trace()

@@ -29,7 +29,7 @@ def config(agents: int = 2, samples: int = 2, **more: Any) -> Config:
     return from_mapping({"taskset": "practice", "agents": {f"a{i}": {} for i in range(agents)}, "compare": {"samples": samples}, **more})
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.integers(1, 5), st.integers(1, 6), st.integers(1, 4))
 def test_every_cell_once_and_agents_side_by_side(n_agents: int, n_tasks: int, samples: int) -> None:
     cells = plan(config(n_agents, samples), [task(f"t{i}") for i in range(n_tasks)])

@@ -83,7 +83,7 @@ def rollouts(draw: st.DrawFn) -> Rollout:
     )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(rollouts(), min_size=1, max_size=3), st.integers(1, 40))
 def test_rollouts_read_back_the_same_and_a_torn_line_is_cut(made: list[Rollout], torn: int) -> None:
     made = [evolve(rollout, id=f"g.{i}") for i, rollout in enumerate(made)]

@@ -42,7 +42,7 @@ def echoed(message: dict[str, Any]) -> dict[str, Any]:
     return {"role": "assistant", "content": message["content"] or "", **({"tool_calls": calls} if calls else {})}
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.lists(st.tuples(others, assistants), min_size=1, max_size=4))
 def test_an_echoed_history_is_an_exact_token_prefix(rounds: list[tuple[dict[str, Any], dict[str, Any]]]) -> None:
     messages: list[dict[str, Any]] = []

@@ -117,7 +117,7 @@ MESSAGES = st.fixed_dictionaries(
 LINES = MESSAGES.map(lambda message: json.dumps(message).encode()) | st.binary(max_size=20).map(lambda line: line.replace(b"\n", b""))
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(st.lists(LINES, max_size=6))
 async def test_whatever_an_agent_says_the_next_request_is_answered(tmp_path: Path, lines: list[bytes]) -> None:
     async with door(tmp_path) as (_, reader, writer):

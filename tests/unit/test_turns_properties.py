@@ -152,7 +152,7 @@ def label(exchanges):
 
 
 @given(st.data())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_labels_are_right_in_whatever_order_conversations_arrive(data):
     scene = data.draw(scenes())
     for _ in range(2):
@@ -162,7 +162,7 @@ def test_labels_are_right_in_whatever_order_conversations_arrive(data):
 
 
 @given(st.data())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_rows_train_each_sampled_token_once_behind_its_own_prefix(data):
     exchanges = data.draw(merged(data.draw(scenes()).conversations))
     budget = data.draw(st.none() | st.integers(20, 400), label="budget")
@@ -186,7 +186,7 @@ def test_rows_train_each_sampled_token_once_behind_its_own_prefix(data):
 
 
 @given(st.data())
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_the_budget_discards_exactly_the_turns_that_no_row_can_hold(data):
     labelled = label(data.draw(merged(data.draw(scenes()).conversations)))
     budget = data.draw(st.integers(20, 400), label="budget")

@@ -60,7 +60,7 @@ async def test_a_trace_cannot_hold_a_special_token_of_a_chat_template(ruler, jud
     assert token.replace("\x00", "")[1:] in sent, "only its start is parted"
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.text(max_size=200), min_size=2, max_size=6, unique=True))
 def test_whatever_was_said_stands_between_its_fences(texts: list[str]) -> None:
     common, found = traces([rollout(i, turns("try", text)) for i, text in enumerate(texts)])
@@ -73,13 +73,13 @@ def test_whatever_was_said_stands_between_its_fences(texts: list[str]) -> None:
     assert text.count(code) == 2 * (len(found) + bool(common))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(PARTS, st.integers(0, 3000))
 def test_a_digest_never_passes_its_bound(parts: list[Part], n_bytes: int) -> None:
     assert size(digest(parts, n_bytes)) <= n_bytes
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(PARTS, min_size=2, max_size=5), st.integers(2000, 6000))
 def test_a_prompt_never_passes_its_bound(many: list[list[Part]], n_tokens: int) -> None:
     common, found = traces([rollout(i, turns("try", f"{i}")) for i in range(len(many))])

@@ -45,7 +45,7 @@ def check(document: dict[str, Any]) -> None:
         assert len(metrics.get("logprobs", ())) == len(metrics.get("completion_token_ids", ()))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(rollouts())
 def test_every_call_is_a_step_with_its_tokens(made: list[Rollout]) -> None:
     with run_of(made) as run:
@@ -97,7 +97,7 @@ roles = st.sampled_from(["user", "assistant", "tool", "developer", "function"]) 
 wild = st.fixed_dictionaries({"role": roles}, optional={"content": junk, "tool_calls": calls | junk, "tool_call_id": junk})
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(st.lists(wild, min_size=1, max_size=3), wild)
 def test_messages_of_any_form_are_a_document_or_a_reason(messages: list[dict[str, Any]], reply: dict[str, Any]) -> None:
     good = rollout([Exchange("c1", ASK, message("assistant", "One"))], id="good")

@@ -21,7 +21,7 @@ from longrein.turns import build_rows
 ASK = [SYSTEM, message("user", "Do it.")]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(rollouts())
 def test_the_masks_train_exactly_the_tokens_of_the_rows(made: list[Rollout]) -> None:
     wanted = {

@@ -22,7 +22,7 @@ def lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(rollouts())
 def test_exactly_the_train_turns_of_passed_rollouts_are_in_it_each_once(made: list[Rollout]) -> None:
     wanted = [

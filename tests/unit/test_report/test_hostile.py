@@ -58,7 +58,7 @@ def calm_shell() -> str:
         return Read.of(write_report(write_run(Path(place) / "run", {"aider": TINY}, tasks=1, samples=1))).shell
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(surrogates, plain)
 def test_any_text_and_any_shape_of_message_comes_back_as_it_was(text: str, message: Any) -> None:
     with tempfile.TemporaryDirectory() as place:

@@ -88,7 +88,7 @@ def packed_logits(model, rows):
 shared = strategies.lists(strategies.integers(1, 49), min_size=1, max_size=14)
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 @given(prefix=shared, middles=strategies.lists(shared, min_size=1, max_size=2), tails=strategies.lists(shared, min_size=1, max_size=3))
 def test_packed_rows_equal_plain_ones(pair, prefix, middles, tails):
     plain, tree = pair

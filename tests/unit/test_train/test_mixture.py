@@ -38,7 +38,7 @@ def off(sequence, agents, tasksets, window=20):
     return worst
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @example({"a": 5.0, "b": 1.0, "c": 1.0}, {"x": 1.0, "y": 1.0, "z": 5.0})  # off by 2.2 without the look at the last 20
 @given(agents=weights("abcdef"), tasksets=weights("wxyz"))
 def test_any_twenty_positions_match_the_weights_within_ten_percent(agents, tasksets):
@@ -46,7 +46,7 @@ def test_any_twenty_positions_match_the_weights_within_ten_percent(agents, tasks
     assert off([mixture.at(position) for position in range(150)], agents, tasksets) <= 2 + 1e-9
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(agents=weights("ab"))
 def test_two_agents_are_never_off_by_more_than_a_half(agents):
     mixture, total, count = Mixture(agents, {"s": 1.0}), sum(agents.values()), Counter()
@@ -90,7 +90,7 @@ class Groups:
         raise AssertionError("nothing leaves any more")
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     agents=weights("abc"),
     tasksets=weights("xyz"),
@@ -118,7 +118,7 @@ def test_what_leaves_is_mixed_as_drawn_whatever_is_skipped_or_slow_and_across_a_
         gone.add(position)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(before=weights("abc"), after=weights("abc"), seed=strategies.integers(0, 10_000), cut=strategies.integers(1, 40))
 def test_a_run_that_goes_on_with_other_weights_does_not_hang(before, after, seed, cut):
     groups = Groups(Mixture(before, {"s": 1.0}), (0, ()), 9, random.Random(seed))
@@ -225,7 +225,7 @@ def test_a_rest_is_the_agents_own():
     assert [order.resting(Part(agent, "s")) for agent in "ab"] == [(1, 2), (0, 2)]
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(
     seed=strategies.integers(0, 10_000),
     n=strategies.integers(1, 9),

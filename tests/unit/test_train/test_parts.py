@@ -127,7 +127,7 @@ def group(position, versions, number=None, **drawn):
     return GroupDone(position, position if number is None else number, rows, **drawn)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     seed=strategies.integers(0, 10_000),
     max_staleness=strategies.integers(1, 4),

@@ -136,14 +136,12 @@ class DeepCoderVerifier(Verifier):
 def read_workspace(folder: Path) -> dict[str, bytes]:
     """Return path to content of the regular files below `folder`; links, pipes and devices are left out."""
     files: dict[str, bytes] = {}
-    skipped = len(os.path.join(folder, ""))
     for parent, folders, names in os.walk(folder):
         folders.sort()
         for name in sorted(names):
-            path = os.path.join(parent, name)
-            if stat.S_ISREG(os.lstat(path).st_mode):
-                with open(path, "rb") as file:
-                    files[path[skipped:]] = file.read()
+            path = Path(parent, name)
+            if stat.S_ISREG(path.lstat().st_mode):
+                files[str(path.relative_to(folder))] = path.read_bytes()
     return files
 
 
