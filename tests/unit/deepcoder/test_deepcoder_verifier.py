@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import platform
+import re
+import shutil
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +20,7 @@ import psutil
 import pytest
 
 from longrein.model import Verdict
+from longrein_deepcoder import forked
 from longrein_deepcoder.verifier import DeepCoderVerifier, DeepCoderVerifierOptions
 
 OPTIONS: dict[str, Any] = {"cpu_s": 1.0, "wall_s": 2.0, "memory_mb": 256, "output_kb": 1024, "disk_mb": 8}
@@ -64,6 +68,18 @@ def test_where_namespaces_do_not_work_a_warning_says_what_is_lost(tmp_path: Path
     assert (verdict.status, verdict.details["isolation"]) == ("passed", "processes")
     assert "(namespaces) did not start" in caplog.text
     assert "not against attacks" in caplog.text
+
+
+def test_the_fork_server_starts_on_a_machine_where_every_case_is_slow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    copy = shutil.copytree(forked.MAIN.parent, tmp_path / "forkserver")
+    init = copy / "lr_init.py"
+    init.write_text(re.sub(r"WATCH_MS = \d+", "WATCH_MS = 0", init.read_text()))  # no case is done before its limits are looked at
+    monkeypatch.setattr(forked, "MAIN", copy / "lr_main.py")
+    (tmp_path / "solution.py").write_text("print(1)")
+    with closing(DeepCoderVerifier(DeepCoderVerifierOptions(isolation="processes"))) as verifier:
+        hidden = {"kind": "stdin", "fn_name": None, "cases": [{"input": "", "output": "1"}], "compare": "lines"}
+        verdict = verifier.grade(hidden, tmp_path)
+    assert verdict.status == "passed", verdict
 
 
 def test_unusable_interpreter_is_unscorable(tmp_path: Path) -> None:

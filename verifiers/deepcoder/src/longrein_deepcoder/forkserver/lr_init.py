@@ -73,12 +73,12 @@ class Init:
         namespace = lr_case.dress(self.work, is_call=request["kind"] == "call")
         self.case = lr_case.Case(request, fds[1], self.files[namespace["__file__"]], namespace, self.work)
         lr_case.import_ahead(request["own"], request["ahead"], startup)
+        self.base = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
 
     def limit(self) -> None:
         """Set the limits that the program's cases inherit."""
         largest = max(map(len, self.files.values()))
         lr_case.limit_program(self.limits, largest=largest, others=0 if self.boxed else _user_threads())
-        self.base = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
         gc.freeze()
 
     def next_case(self) -> lr_case.Case:
