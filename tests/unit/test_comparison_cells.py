@@ -158,8 +158,12 @@ def test_checkpoints_have_a_name_the_agents_they_were_trained_through_and_the_na
 
 
 def test_checkpoints_that_cannot_be_had_are_refused(trained: Path) -> None:
+    adapter = trained / "checkpoints" / "checkpoint-30"
+    adapter.mkdir()
+    (adapter / "adapter_config.json").write_text("{}")
     for named, message in (
-        ((f"{trained}@20",), r"has no model of step 20; it has .*trained@0, .*trained@10"),
+        ((f"{trained}@20",), r"has no model of step 20; it has .*trained@0, .*trained@10$"),
+        ((f"{trained}@30",), r"has no model of step 30 but a LoRA adapter, which is merged .* end; it has .*trained@0, .*trained@10$"),
         (("absent",), r"'absent' is neither a run folder, RUN@STEP"),
         ((str(trained), str(trained)), "named twice"),
     ):

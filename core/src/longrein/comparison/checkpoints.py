@@ -126,9 +126,11 @@ def _saved(run: Path, step: str) -> Path:
     else:
         folder = run / "model" if (run / "model" / "config.json").is_file() else last_checkpoint(run)
     if folder is None or not (folder / "config.json").is_file():
-        steps = sorted(int(path.name.rpartition("-")[2]) for path in (run / "checkpoints").glob("checkpoint-*"))
-        known = ", ".join(f"{run}@{number}" for number in [0, *steps])
-        raise ConfigError(f"{run} has no model{f' of step {step}' if step else ''}; it has {known}")
+        whole = sorted(int(path.parent.name.rpartition("-")[2]) for path in (run / "checkpoints").glob("checkpoint-*/config.json"))
+        known = ", ".join(f"{run}@{number}" for number in [0, *whole])
+        adapter = folder is not None and (folder / "adapter_config.json").is_file()
+        why = " but a LoRA adapter, which is merged into a model at the run's end" if adapter else ""
+        raise ConfigError(f"{run} has no model{f' of step {step}' if step else ''}{why}; it has {known}")
     return folder
 
 
