@@ -190,6 +190,6 @@ def bwrap_works() -> bool:
     """Return whether bubblewrap can be used here (really tried)."""
     with tempfile.TemporaryDirectory(prefix="longrein-verify-") as root:
         try:
-            return subprocess.run([*bwrap(Path(root)), "true"], capture_output=True, timeout=10, check=False).returncode == 0
+            return subprocess.run([*bwrap(Path(root)), "true"], capture_output=True, timeout=60, check=False).returncode == 0
         except (OSError, subprocess.TimeoutExpired):
             return False
