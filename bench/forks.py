@@ -1,4 +1,4 @@
-"""How fast cases could be run at most: forks of a warm interpreter that grade nothing, against a plain loop of `subprocess.run`.
+"""What forks of a warm interpreter cost by themselves, grading nothing, against a plain loop of `subprocess.run`.
 
     python bench/forks.py [--runs 9] [--workers 2]
 
