@@ -164,10 +164,11 @@ def test_the_verdict_names_the_interpreter(grade: Grade) -> None:
 
 
 def leftovers(server: int) -> tuple[int, int, int, int, int]:
-    """Return open files of this process and of the server, children of each, folders."""
-    here = psutil.Process()
+    """Return open files of this process and of the server with its workers, how many children this has and the server, folders."""
+    here, workers = psutil.Process(), psutil.Process(server).children()
     folders = len(list(Path(tempfile.gettempdir()).glob("longrein-grade-*")))
-    return here.num_fds(), psutil.Process(server).num_fds(), len(here.children()), len(psutil.Process(server).children()), folders
+    theirs = sum(process.num_fds() for process in [psutil.Process(server), *workers])
+    return here.num_fds(), theirs, len(here.children()), len(workers), folders
 
 
 def grade_again_and_again(tmp_path: Path, program: str, times: int) -> None:
@@ -177,7 +178,8 @@ def grade_again_and_again(tmp_path: Path, program: str, times: int) -> None:
     verifier = DeepCoderVerifier(DeepCoderVerifierOptions(**OPTIONS))
 
     def memory_mb() -> float:
-        return sum(psutil.Process(pid).memory_info().rss for pid in (os.getpid(), verifier.server_pid)) / (1 << 20)
+        server = psutil.Process(verifier.server_pid)
+        return sum(process.memory_info().rss for process in [psutil.Process(), server, *server.children()]) / (1 << 20)
 
     for _ in range(20):
         assert verifier.grade(hidden, tmp_path).status == "passed"

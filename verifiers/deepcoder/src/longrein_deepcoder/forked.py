@@ -24,7 +24,7 @@ from attrs import asdict, frozen
 
 from longrein.errors import SandboxError
 from longrein_deepcoder.forkserver import lr_wire as wire
-from longrein_deepcoder.forkserver.lr_pack import BOX, pack
+from longrein_deepcoder.forkserver.lr_pack import BOX, imported_ahead, pack
 from longrein_deepcoder.forkserver.lr_wire import ENDINGS, REPLY
 
 log = logging.getLogger(__name__)
@@ -39,6 +39,8 @@ ENVIRONMENT = {
     "OPENBLAS_NUM_THREADS": "1",
     "MKL_NUM_THREADS": "1",
 }
+IDLE_WORKERS = 4 + 2 * (os.cpu_count() or 1)
+"""Kept for programs that import what a former one imported. A core takes turns with two."""
 STARTUP = {"LD_BIND_NOW": "1"}
 """For the server only: what the linker would look up later, every fork would look up again."""
 
@@ -73,6 +75,15 @@ class Run:
     memory_mb: float
 
 
+@frozen(eq=False)
+class Worker:
+    """A fork of the server that makes boxes, one after the other, for programs that import the same."""
+
+    sock: socket.socket
+    ahead: list[str]
+    folder: str
+
+
 class ForkServer:
     """A warm interpreter in its own process and, where the system allows it, in its own namespaces.
 
@@ -104,13 +115,13 @@ class ForkServer:
         else:
             shutil.rmtree(self._folder, ignore_errors=True)
             raise SandboxError("; ".join(problems))
-        self._spare: deque[tuple[socket.socket, Path | None]] = deque()
+        self._idle: deque[Worker] = deque()
         if problems:
             log.warning(
                 "%s; programs are graded without namespaces, where the clean-up holds against mistakes, not against attacks", problems[0]
             )
-        self.close = weakref.finalize(self, _close, self._process, self._sock, self._folder, self._spare)
-        self._order()
+        self.close = weakref.finalize(self, _close, self._process, self._sock, self._folder, self._idle)
+        self._idle.append(self._order([]))
 
     def _start(self, python: Path, isolation: str) -> None:
         root = self._folder / "root"
@@ -154,38 +165,58 @@ class ForkServer:
         Args:
             files: path below the working folder to content; holds solution.py.
         """
-        control, folder = self._take()
+        worker = self._take(imported_ahead(files))
+        control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         fds = []
         try:
-            fds.append(memory_file(pack(files, kind=kind, fn_name=fn_name, folder=str(folder or BOX))))
+            fds.append(memory_file(pack(files, kind=kind, fn_name=fn_name, folder=worker.folder)))
             fds.append(os.memfd_create("code", os.MFD_ALLOW_SEALING))
             try:
-                wire.send(control, b"program", tuple(fds))
+                wire.send(worker.sock, b"program", (theirs.fileno(), *fds))
             except OSError as error:
-                raise SandboxError(f"the program's init is gone: {error}") from error
+                raise SandboxError(f"the program's worker is gone: {error}") from error
+            theirs.close()
             yield Program(control, fds[1], is_call=kind == "call")
+        except BaseException as error:
+            worker.sock.close()
+            if isinstance(error, SandboxError):
+                with self._lock:
+                    _close_all(self._idle)  # what befell this worker may have befallen them
+            raise
         finally:
             control.close()
+            theirs.close()
             for fd in fds:
                 os.close(fd)
-            if folder is not None:
-                shutil.rmtree(folder, ignore_errors=True)
+        self._give_back(worker)
 
-    def _take(self) -> tuple[socket.socket, Path | None]:
-        """Return a new box: the socket to its init, and its folder without namespaces. The next one is being made by then."""
+    def _take(self, ahead: list[str]) -> Worker:
+        """Return a worker that has imported exactly `ahead`; when one is used again, the next is being made by then."""
         with self._lock:
+            same = [worker for worker in self._idle if worker.ahead == ahead]
             try:
-                self._order()
+                if not same:
+                    return self._order(ahead)
+                if len(same) == 1:
+                    self._idle.append(self._order(ahead))
             except OSError as error:
                 raise SandboxError(f"the grader's process is gone: {error}") from error
-            return self._spare.popleft()
+            self._idle.remove(same[0])
+            return same[0]
 
-    def _order(self) -> None:
-        folder = Path(tempfile.mkdtemp(dir=self._folder)) if self.isolation == "processes" else None
+    def _give_back(self, worker: Worker) -> None:
+        """Keep a worker for a next program, and end the one that has waited longest if there are too many."""
+        with self._lock:
+            self._idle.append(worker)
+            if len(self._idle) > IDLE_WORKERS:
+                self._idle.popleft().sock.close()
+
+    def _order(self, ahead: list[str]) -> Worker:
+        folder = tempfile.mkdtemp(dir=self._folder) if self.isolation == "processes" else BOX
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._spare.append((ours, folder))
         with theirs:
-            wire.send(self._sock, str(folder).encode(), (theirs.fileno(),))
+            wire.send(self._sock, marshal.dumps((ahead, folder), 2), (theirs.fileno(),))
+        return Worker(ours, ahead, folder)
 
     @property
     def pid(self) -> int:
@@ -204,16 +235,20 @@ class ForkServer:
         self.close()
 
 
-def _close(process: subprocess.Popen[bytes], sock: socket.socket, folder: Path, spare: deque[tuple[socket.socket, Path | None]]) -> None:
+def _close(process: subprocess.Popen[bytes], sock: socket.socket, folder: Path, idle: deque[Worker]) -> None:
     sock.close()
-    while spare:
-        spare.popleft()[0].close()
+    _close_all(idle)
     with suppress(subprocess.TimeoutExpired):
         process.wait(5)
     if process.poll() is None:
         process.kill()
         process.wait()
     shutil.rmtree(folder, ignore_errors=True)
+
+
+def _close_all(workers: deque[Worker]) -> None:
+    while workers:
+        workers.popleft().sock.close()
 
 
 class Program:

@@ -28,6 +28,8 @@ ADDRESS_SPACE_EXTRA = 4096 * MB
 SEALS = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
 CODE, ARGUMENTS, RESULT = 200, 201, 202
 """Descriptors of a case besides the standard ones: the first case's code, a call's arguments and value."""
+STREAMS = (0, 1, 2, ARGUMENTS, RESULT)
+"""What a request for a case brings, in this order: standard input, output and error; for a call also the arguments and the value."""
 
 
 def hide_server(ours: tuple[str, ...]) -> None:
@@ -37,18 +39,18 @@ def hide_server(ours: tuple[str, ...]) -> None:
     sys.path[:] = sys.path[1:]
 
 
-def import_ahead(own: Iterable[str], ahead: Iterable[str], startup: frozenset[str]) -> None:
-    """Import what a program imports at its beginning, unless its folder has modules of its own, which come first.
+def shadowed(own: Iterable[str], startup: frozenset[str]) -> list[str]:
+    """Return the loaded modules that give way to those in the working folder.
 
     Args:
         own: names of modules in the working folder.
-        ahead: modules of AHEAD that the program names.
-        startup: the modules that a plain interpreter has; what else is loaded gives way to the program's own.
+        startup: the modules that a plain interpreter has, which do not.
     """
-    if own:
-        for name in [name for name in sys.modules if name not in startup and name.partition(".")[0] in own]:
-            del sys.modules[name]
-        return
+    return [name for name in sys.modules if name not in startup and name.partition(".")[0] in own] if own else []
+
+
+def import_ahead(ahead: Iterable[str]) -> None:
+    """Import what programs import at their beginning."""
     for name in ahead:
         try:
             __import__(name)
@@ -62,7 +64,6 @@ def limit(limits: dict[str, Any]) -> None:
         (resource.RLIMIT_CORE, 0),
         (resource.RLIMIT_AS, limits["memory_mb"] * MB + ADDRESS_SPACE_EXTRA),
         (resource.RLIMIT_NOFILE, 256),
-        (resource.RLIMIT_MEMLOCK, 0),
         (resource.RLIMIT_STACK, STACK),
     ):
         _lower(which, most)
@@ -75,6 +76,7 @@ def limit_program(limits: dict[str, Any], *, largest: int, others: int) -> None:
         largest: size of the workspace's largest file, which the init has to write again.
         others: processes of the same user that the kernel counts too.
     """
+    _lower(resource.RLIMIT_MEMLOCK, 0)
     _lower(resource.RLIMIT_NPROC, limits["max_processes"] + others)
     _lower(resource.RLIMIT_FSIZE, max(limits["output_kb"] << 10, largest))
 
@@ -86,7 +88,7 @@ def _lower(which: int, most: int) -> None:
 
 
 def dress(work: str, *, is_call: bool) -> dict[str, Any]:
-    """Give this init, for the cases it will fork, what `python solution.py` has: argv and main module.
+    """Give the cases that will be forked what `python solution.py` has: argv and main module.
 
     Returns:
         the namespace of the program's module, named "solution" for a call so that a main guard does not run.
@@ -94,66 +96,74 @@ def dress(work: str, *, is_call: bool) -> dict[str, Any]:
     name = "solution" if is_call else "__main__"
     module = type(sys)(name)
     module.__dict__.update(__file__=f"{work}/solution.py", __builtins__=builtins, __cached__=None)
+    sys.modules.pop("solution", None)
     sys.modules["__main__"] = sys.modules[name] = module
     sys.argv[:] = ["solution.py"]
     return module.__dict__
 
 
 class Case:
-    """What a process is to run. The init makes it once; each fork has its own descriptors.
+    """What a process is to run. The init makes it once and puts the descriptors of each case in their places before it forks.
 
     Args:
         request: the program's kind and fn_name.
-        code_fd: a memory file into which the first case compiles the program.
-        source: the program.
         namespace: of the program's module.
         work: the program's folder. Only the forks have it in their path, so the init cannot import anything from it.
+        hidden: loaded modules that give way to the program's own.
     """
 
-    def __init__(self, request: dict[str, Any], code_fd: int, source: bytes, namespace: dict[str, Any], work: str) -> None:
-        self.source, self.work = source, work
+    def __init__(self, request: dict[str, Any], namespace: dict[str, Any], work: str, hidden: list[str]) -> None:
         self.is_call, self.fn_name = request["kind"] == "call", request["fn_name"]
-        self.code_fd, self.namespace = code_fd, namespace
-        self.code: CodeType | None = None
-        self.fds: list[int] = []
-        """Standard input, output and error; for a call also the arguments (in) and the value (out)."""
+        self.namespace = namespace
+        self.compiled = bytearray()
+        """What the first case compiled."""
         self.exit_code = 0
         self.arguments: list[Any] = []
-        self.ending = (sys.stdout, sys.stderr, os._exit, gc.collect, gc.get_objects)
         self.dumps: Any = __import__("json").dumps if self.is_call else None
-
-    def enter(self, first: int = 3) -> None:
-        """Turn this fork of the init into a process that is ready to execute `code`.
-
-        Args:
-            first: descriptors from here on are closed.
-        """
-        os.setpgid(0, 0)  # a session of its own would get a scheduling group of its own, which costs milliseconds
-        for number, fd in zip((0, 1, 2, ARGUMENTS, RESULT), self.fds, strict=False):
-            os.dup2(fd, number)
-        if self.code is None:
-            os.dup2(self.code_fd, CODE)
-        os.closerange(first, CODE)
-        sys.path.insert(0, self.work)
-        _signal.signal(_signal.SIGINT, _signal.default_int_handler)
+        self.entering: list[tuple[Any, tuple[Any, ...]]] = [
+            (os.closerange, (3, CODE)),
+            (os.setpgid, (0, 0)),  # a session of its own would get a scheduling group of its own, which costs milliseconds
+            (sys.path.insert, (0, work)),
+            (_signal.signal, (_signal.SIGINT, _signal.default_int_handler)),
+        ]
+        """Looked up here: in a fork each name that is looked up costs pages."""
+        self.entering += [(sys.modules.pop, (name,)) for name in hidden]
         if random := sys.modules.get("random"):
-            random.seed()
+            self.entering.append((random.seed, ()))
         if self.is_call:
-            self.arguments = marshal.loads(wire.read_all(ARGUMENTS))
-            os.close(ARGUMENTS)
-        if self.code is None:
-            self.code = self._compile()
+            self.entering.append((self._take_arguments, ()))
+        self.find_ending()
 
-    def _compile(self) -> CodeType:
-        """Compile the program; the seal, set before any of it runs, says that it compiled and keeps the code as it is."""
+    def find_ending(self) -> None:
+        """Look up what `finish` uses, before the program can change it."""
+        self.ending = (sys.modules.get, atexit._run_exitfuncs, vars(sys), sys.stdout, sys.stderr, gc.collect, gc.get_objects, os._exit)  # type: ignore[attr-defined]
+
+    def enter(self) -> None:
+        """Turn this fork of the init into a process that is ready to run the program."""
+        for function, arguments in self.entering:
+            function(*arguments)
+
+    def _take_arguments(self) -> None:
+        self.arguments = marshal.loads(wire.read_all(ARGUMENTS))
+        os.close(ARGUMENTS)
+
+    def take_code(self) -> CodeType:
+        """Return what the first case compiled; in the first case, compile the program.
+
+        The seal, set before any of it runs, says that it compiled and keeps the code as it is.
+        """
+        if self.compiled:
+            return marshal.loads(self.compiled)  # type: ignore[no-any-return]
+        path = self.namespace["__file__"]
         try:
-            code = compile(self.source, self.namespace["__file__"], "exec", dont_inherit=True)
+            with open(path, "rb") as file:
+                code = compile(file.read(), path, "exec", dont_inherit=True)
         except BaseException as error:
             self.failed(error)
             self.finish()
-        compiled = memoryview(marshal.dumps(code))
-        while compiled:
-            compiled = compiled[os.write(CODE, compiled) :]
+        rest = memoryview(marshal.dumps(code))
+        while rest:
+            rest = rest[os.write(CODE, rest) :]
         fcntl.fcntl(CODE, fcntl.F_ADD_SEALS, SEALS)
         os.close(CODE)
         return code  # type: ignore[no-any-return]
@@ -186,12 +196,12 @@ class Case:
 
     def finish(self) -> NoReturn:
         """End as an interpreter ends: wait for threads, run exit handlers, drop the program's objects, flush."""
-        stdout, stderr, leave, collect, objects = self.ending
+        loaded, run_exit_functions, system, stdout, stderr, collect, objects, leave = self.ending
         try:
-            if threading := sys.modules.get("threading"):
+            if threading := loaded("threading"):
                 threading._shutdown()
-            atexit._run_exitfuncs()  # type: ignore[attr-defined]
-            code = _flush(sys.stdout, self.exit_code)
+            run_exit_functions()
+            code = _flush(system.get("stdout"), self.exit_code)
             _clear(self.namespace)
             collect(2 if objects(2) else 1)  # a full collection also empties the interpreter's own stores, which costs many pages
             leave(_flush(stdout, _flush(stderr, code)))
@@ -212,10 +222,12 @@ def _flush(stream: Any, code: int) -> int:
 
 def _clear(namespace: dict[str, Any]) -> None:
     """Drop a module's objects in the interpreter's order, so that open files are flushed and finalizers run."""
-    for private in (True, False):
-        for name in list(namespace):
-            if name != "__builtins__" and (name.startswith("_") and not name.startswith("__")) == private:
-                namespace[name] = None
+    for name in list(namespace):
+        if name[:1] == "_" and name[1:2] != "_":
+            namespace[name] = None
+    for name in list(namespace):
+        if name != "__builtins__":
+            namespace[name] = None
 
 
 def _find(namespace: dict[str, Any], name: str) -> Any:

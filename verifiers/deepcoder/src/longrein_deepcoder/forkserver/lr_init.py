@@ -5,10 +5,8 @@ from __future__ import annotations
 import _signal
 import _socket
 import fcntl
-import gc
 import marshal
 import os
-import resource
 import select
 import stat
 import time
@@ -16,11 +14,12 @@ import time
 import lr_box
 import lr_case
 import lr_libc as libc
+import lr_pack
 import lr_wire as wire
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, NoReturn
+    from typing import Any
 
 WATCH_MS = 20
 FOLDER_MODE, FILE_MODE = stat.S_IFDIR | 0o755, stat.S_IFREG | 0o644
@@ -35,81 +34,108 @@ class Init:
     copied by the kernel, page by page, for every case: its loop makes as few objects and calls as it can.
 
     Args:
-        control: the grader's socket; the first message brings the program, each other one a case.
         limits: of one case.
         folder: for the working folder and that of temporary files.
         boxed: whether this process is in namespaces of its own.
     """
 
-    def __init__(self, control: _socket.socket, limits: dict[str, Any], folder: str, *, boxed: bool) -> None:
-        self.control, self.limits, self.folder, self.boxed = control, limits, folder, boxed
+    def __init__(self, limits: dict[str, Any], folder: str, *, boxed: bool) -> None:
+        self.limits, self.folder, self.boxed = limits, folder, boxed
         self.work = f"{folder}/work"
         self.used = False
-        self.poll = select.poll()
-        self.poll.register(control, 0)
+        self.texts: list[bytearray] = []
+        self.control: _socket.socket
+        """The grader's, for this program: each message brings a case, its end the program's."""
 
-    def begin(self) -> None:
-        """Make this process, a fork of the server, fit to look after cases."""
-        libc.prctl(libc.PR_SET_DUMPABLE, 0)
+    def begin(self, user: tuple[int, int]) -> None:
+        """Make this process, just begun, fit to look after cases.
+
+        Args:
+            user: its numbers in the user namespace it came from.
+        """
         _signal.signal(_signal.SIGCHLD, _signal.SIG_DFL)
         if self.boxed:
+            libc.prctl(libc.PR_SET_DUMPABLE, 1)  # else its user may not write /proc/self/uid_map
+            lr_box.map_user(*user)
+            libc.prctl(libc.PR_SET_DUMPABLE, 0)
             lr_box.mount_private(self.limits["disk_mb"])
             libc.drop_capabilities()
         else:
+            libc.prctl(libc.PR_SET_DUMPABLE, 0)
             libc.prctl(libc.PR_SET_CHILD_SUBREAPER, 1)
+            os.makedirs(self.folder, exist_ok=True)
 
-    def load(self, startup: frozenset[str]) -> None:
-        """Receive the program, fill its folder and import what it imports.
+    def load(self, program_fd: int, code_fd: int, startup: frozenset[str]) -> None:
+        """Take a program and fill its folder.
+
+        Its text is held in bytearrays only, which `leave` wipes: nothing of it is left in this memory for the cases of a later program.
 
         Args:
+            program_fd: what `pack` made.
+            code_fd: a memory file into which the first case compiles the program.
             startup: the modules that a plain interpreter has.
         """
-        message, fds = wire.receive(self.control)
-        if not message:
-            self.leave()
-        request, self.folders, self.files = marshal.loads(wire.read_all(fds[0]))
-        os.close(fds[0])
+        self.poll = select.poll()
+        self.poll.register(self.control, 0)
+        length = int.from_bytes(os.pread(program_fd, lr_pack.HEAD_LENGTH, 0), "little")
+        request, self.folders, sizes = marshal.loads(os.pread(program_fd, length, lr_pack.HEAD_LENGTH))
+        self.files = {path: bytearray(size) for path, size in sizes}
+        self.found = {path: bytearray(size) for path, size in sizes}
+        self.texts = [*self.files.values(), *self.found.values()]
+        at = lr_pack.HEAD_LENGTH + length
+        for content in self.files.values():
+            wire.read_into(content, program_fd, at)
+            at += len(content)
+        os.close(program_fd)
         self.fill()
+        os.dup2(code_fd, lr_case.CODE)
+        os.close(code_fd)
         namespace = lr_case.dress(self.work, is_call=request["kind"] == "call")
-        self.case = lr_case.Case(request, fds[1], self.files[namespace["__file__"]], namespace, self.work)
-        lr_case.import_ahead(request["own"], request["ahead"], startup)
-        self.base = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
+        self.case = lr_case.Case(request, namespace, self.work, lr_case.shadowed(request["own"], startup))
+        self.base = int(_read("/proc/self/statm").split()[1]) * PAGE
 
     def limit(self) -> None:
         """Set the limits that the program's cases inherit."""
-        largest = max(map(len, self.files.values()))
-        lr_case.limit_program(self.limits, largest=largest, others=0 if self.boxed else _user_threads())
-        gc.freeze()
+        lr_case.limit_program(self.limits, largest=max(map(len, self.files.values())), others=0 if self.boxed else _user_threads())
 
-    def next_case(self) -> lr_case.Case:
-        """Answer requests for cases; return in each process that is to run one, and nowhere else."""
-        while True:
-            if (case := self.step()) is not None:
-                return case
+    def report(self, trouble: BaseException) -> None:
+        """Tell the grader of trouble, which says nothing about the program."""
+        self.control.send(f"trouble {type(trouble).__name__}: {trouble}".encode()[:4000])
 
-    def step(self) -> lr_case.Case | None:
-        """Answer one request; return the case in the process that is to run it, and None here."""
+    def leave(self) -> None:
+        """Wipe the program's text and end everything in the box; in namespaces the end of this process does that."""
+        for text in self.texts:
+            text[:] = bytes(len(text))
+        if not self.boxed:
+            self.end_all()
+            remove(self.folder)
+
+    def take_case(self) -> bool:
+        """Wait for the next case and make everything ready for a fork to run it; False when the program is over."""
         message, fds = wire.receive(self.control)
         if not message:
             self.leave()
-        case = self.case
-        if case.code is None and fcntl.fcntl(case.code_fd, fcntl.F_GET_SEALS):
-            case.code = marshal.loads(wire.read_all(case.code_fd))
-            gc.freeze()
+            return False
         if self.used:
             self.restore()
+            self.keep_code()
         self.used = True
-        pid = libc.fork()
-        if pid == 0:
-            case.fds = fds
-            return case
-        self.control.send(self.watch(pid))
-        for fd in fds:
+        for number, fd in zip(lr_case.STREAMS, fds, strict=False):
+            os.dup2(fd, number)
             os.close(fd)
-        return None
+        return True
 
-    def watch(self, pid: int) -> bytes:
-        """Wait for a case within its limits, end all its processes, and return what they used, as a REPLY."""
+    def keep_code(self) -> None:
+        """Take what the first case compiled; as code, and not as bytes, it could not be wiped."""
+        if not self.case.compiled and fcntl.fcntl(lr_case.CODE, fcntl.F_GET_SEALS):
+            compiled = bytearray(os.fstat(lr_case.CODE).st_size)
+            wire.read_into(compiled, lr_case.CODE)
+            os.close(lr_case.CODE)
+            self.case.compiled = compiled
+            self.texts.append(compiled)
+
+    def watch(self, pid: int) -> None:
+        """Wait for a case within its limits, end all its processes, and send what they used, as a REPLY."""
         started = time.monotonic()
         ended_by = 0
         poll = self.poll
@@ -121,7 +147,7 @@ class Init:
         os.close(process)
         for fd, _ in events:
             if fd != process:
-                self.leave()
+                return  # the grader has closed the program: `take_case` will see it too
         if ended_by:
             os.kill(pid, _signal.SIGKILL)
         _, status, usage = os.wait4(pid, 0)
@@ -129,14 +155,8 @@ class Init:
         for orphan in self.end_all():
             cpu_s += orphan.ru_utime + orphan.ru_stime
             peak = max(peak, orphan.ru_maxrss)
-        return wire.REPLY.pack(os.waitstatus_to_exitcode(status), ended_by, cpu_s, time.monotonic() - started, peak / 1024)
-
-    def leave(self) -> NoReturn:
-        """End with everything in the box: the grader has closed the program, or is gone."""
-        if not self.boxed:
-            self.end_all()
-            remove(self.folder)
-        os._exit(0)
+        wall_s = time.monotonic() - started
+        self.control.send(wire.REPLY.pack(os.waitstatus_to_exitcode(status), ended_by, cpu_s, wall_s, peak / 1024))
 
     def over_limit(self, wall_s: float) -> int:
         """Return which limit the processes of the case have passed, as an index of ENDINGS.
@@ -204,10 +224,11 @@ class Init:
                 os.mkdir(folder)
         for path, content in self.files.items():
             fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
-            written = 0
-            while written < len(content):
-                written += os.write(fd, content[written:])
+            rest = memoryview(content)
+            while rest:
+                rest = rest[os.write(fd, rest) :]
             os.close(fd)
+        self.sizes = {folder: os.lstat(folder).st_size for folder in self.folders}
         os.chdir(self.work)
 
     def restore(self) -> None:
@@ -220,27 +241,34 @@ class Init:
         self.fill()
 
     def unchanged(self) -> bool:
-        """Compare the folders with what they should hold, contents included (times can be forged through mmap)."""
+        """Compare the folders with what they should hold, contents included (times can be forged through mmap).
+
+        The size of a folder in memory, as in a box, grows with each name in it.
+        """
         try:
-            for folder, names in self.folders.items():
-                if os.lstat(folder).st_mode != FOLDER_MODE or set(os.listdir(folder)) != names:
+            for folder, size in self.sizes.items():
+                found = os.lstat(folder)
+                if found.st_mode != FOLDER_MODE or found.st_size != size:
+                    return False
+                if not self.boxed and set(os.listdir(folder)) != self.folders[folder]:
                     return False
             for path, content in self.files.items():
-                if not _same_file(path, content):
+                if not _same_file(path, content, self.found[path]):
                     return False
         except OSError:
             return False
         return True
 
 
-def _same_file(path: str, content: bytes) -> bool:
-    """Return whether a regular file holds `content` and nothing else."""
-    if os.lstat(path).st_mode != FILE_MODE:
+def _same_file(path: str, content: bytearray, found: bytearray) -> bool:
+    """Return whether a regular file holds `content` and nothing else; `found` is where to read it, and as long."""
+    look = os.lstat(path)
+    if look.st_mode != FILE_MODE or look.st_size != len(content):
         return False
     fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
-    same = os.read(fd, len(content) + 1) == content
+    wire.read_into(found, fd)
     os.close(fd)
-    return same
+    return found == content
 
 
 def remove(*paths: str) -> None:

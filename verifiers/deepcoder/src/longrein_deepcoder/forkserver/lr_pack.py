@@ -10,6 +10,7 @@ if TYPE_CHECKING:
 
 BOX = "/box"
 """Where a program's folders are, in namespaces."""
+HEAD_LENGTH = 8
 # fmt: off
 AHEAD = frozenset((
     "bisect", "collections", "copy", "dataclasses", "datetime", "decimal", "enum", "fractions", "functools", "heapq", "io",
@@ -17,24 +18,35 @@ AHEAD = frozenset((
     "time", "typing",
 ))
 # fmt: on
-"""Modules that the init imports before it forks the cases when the program does. They start no threads and keep no open files."""
+"""Modules that a worker imports before it forks the cases when the program does. They start no threads and keep no open files."""
 
 
 def pack(files: Mapping[str, bytes], *, kind: str, fn_name: str | None, folder: str) -> bytes:
-    """Return a program for `Init.load`.
+    """Return a program for `Init.load`: the length of a head, the head, and the files' contents.
 
     Args:
         files: path below the working folder to content; holds solution.py.
         folder: for the working folder and that of temporary files.
     """
+    request = {"kind": kind, "fn_name": fn_name, "own": _own(files)}
+    sizes = [(f"{folder}/work/{name}", len(content)) for name, content in files.items()]
+    head = marshal.dumps((request, _folders(folder, files), sizes), 2)
+    return b"".join([len(head).to_bytes(HEAD_LENGTH, "little"), head, *files.values()])
+
+
+def imported_ahead(files: Mapping[str, bytes]) -> list[str]:
+    """Return what a worker is to import before it takes this program: nothing if its folder has modules of its own, which come first."""
+    return [] if _own(files) else sorted(_imported(files["solution.py"]) & AHEAD)
+
+
+def _own(files: Mapping[str, bytes]) -> set[str]:
+    """Return the names of modules in the working folder."""
     names = {path.partition(".")[0].removesuffix("/__init__") for path in files if path.endswith((".py", ".pyc", ".so"))}
-    own = {name for name in names if "/" not in name} - {"solution"}
-    request = {"kind": kind, "fn_name": fn_name, "own": own, "ahead": _imported(files["solution.py"]) & AHEAD}
-    return marshal.dumps((request, *_tree(folder, files)), 2)
+    return {name for name in names if "/" not in name} - {"solution"}
 
 
-def _tree(folder: str, files: Mapping[str, bytes]) -> tuple[dict[str, set[str]], dict[str, bytes]]:
-    """Return what `folder` is to hold: the names in each folder, outer ones first, and the content of each file, by path."""
+def _folders(folder: str, files: Mapping[str, bytes]) -> dict[str, set[str]]:
+    """Return the names that each folder in `folder` is to hold, outer ones first."""
     work = f"{folder}/work"
     folders: dict[str, set[str]] = {folder: {"tmp", "work"}, f"{folder}/tmp": set(), work: set()}
     for name in files:
@@ -45,7 +57,7 @@ def _tree(folder: str, files: Mapping[str, bytes]) -> tuple[dict[str, set[str]],
             above = f"{above}/{part}"
             folders.setdefault(above, set())
         folders[above].add(last)
-    return folders, {f"{work}/{name}": content for name, content in files.items()}
+    return folders
 
 
 def _imported(source: bytes) -> set[str]:

@@ -1,10 +1,11 @@
-"""The server's loop: one process for each program, which becomes the init of a box and forks the cases."""
+"""The server's loop, and the workers it forks: each makes one box after the other, for one program each."""
 
 from __future__ import annotations
 
 import _signal
 import _socket
 import gc
+import marshal
 import os
 import sys
 
@@ -13,6 +14,7 @@ import lr_case
 import lr_init
 import lr_libc as libc
 import lr_pack
+import lr_pages
 import lr_seccomp
 import lr_warm
 import lr_wire as wire
@@ -21,11 +23,15 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-OURS = ("lr_box", "lr_case", "lr_init", "lr_libc", "lr_pack", "lr_seccomp", "lr_server", "lr_warm", "lr_wire")
+OURS = ("lr_box", "lr_case", "lr_init", "lr_libc", "lr_pack", "lr_pages", "lr_seccomp", "lr_server", "lr_warm", "lr_wire")
+DEPTH_BELOW = 6
+"""How deep a program begins for the interpreter; it does not count against its recursion limit."""
+PINS_AT = 2
+"""The program at which a worker pins pages: as it is used again, that will pay."""
 
 
-def serve(fd: int, settings: dict[str, Any], startup: frozenset[str]) -> lr_init.Init:
-    """Answer requests for boxes; return in the init of each box, and nowhere else.
+def serve(fd: int, settings: dict[str, Any], startup: frozenset[str]) -> Worker:
+    """Answer requests for workers; return in each of them, and nowhere else.
 
     Args:
         fd: the grader's socket.
@@ -34,21 +40,19 @@ def serve(fd: int, settings: dict[str, Any], startup: frozenset[str]) -> lr_init
     """
     os.environ.pop("LD_BIND_NOW", None)
     libc.prctl(libc.PR_SET_CHILD_SUBREAPER, 1)
+    lr_pages.lay_out_code()
     lr_warm.up(f"{settings['folder']}/rehearsal", settings["limits"])
     _signal.signal(_signal.SIGCHLD, _signal.SIG_IGN)
     for number in (_signal.SIGINT, _signal.SIGXFSZ):
         _signal.signal(number, _signal.SIG_DFL)
     os.umask(0o022)
-    boxed = settings["boxed"]
-    if boxed:
+    if settings["boxed"]:
         lr_box.enter_system(settings["root"], settings["prefixes"])
         libc.prctl(libc.PR_SET_NO_NEW_PRIVS, 1)
-        lr_seccomp.install()
-    lr_case.limit(settings["limits"])
     lr_case.hide_server(OURS)
+    sys.setrecursionlimit(sys.getrecursionlimit() + DEPTH_BELOW)
     gc.collect()
     gc.freeze()
-    user = os.geteuid(), os.getegid()
     sock = _socket.socket(fileno=fd)
     wire.send(sock, sys.version.split()[0].encode())
     while True:
@@ -56,27 +60,86 @@ def serve(fd: int, settings: dict[str, Any], startup: frozenset[str]) -> lr_init
         if not message:
             lr_init.remove(settings["folder"])
             os._exit(0)
-        pid = libc.fork_into(lr_box.PROGRAM) if boxed else libc.fork()
-        if pid == 0:
+        if libc.fork() == 0:
             sock.close()
-            return _start_init(fds[0], settings["limits"], user if boxed else None, message.decode(), startup)
+            return Worker(_socket.socket(fileno=fds[0]), *marshal.loads(message), settings, startup)
         for each in fds:
             os.close(each)
 
 
-def _start_init(fd: int, limits: dict[str, Any], user: tuple[int, int] | None, folder: str, startup: frozenset[str]) -> lr_init.Init:
-    """Make the box and its init; every failure goes to the grader as a message."""
-    control = _socket.socket(fileno=fd)
-    try:
-        if user is None:
-            init = lr_init.Init(control, limits, folder, boxed=False)
-        else:
-            lr_box.map_user(*user)
-            init = lr_init.Init(control, limits, lr_pack.BOX, boxed=True)
-        init.begin()
-        init.load(startup)
-        init.limit()
+class Worker:
+    """A fork of the server that looks after one program at a time.
+
+    The init of each is a process that borrows this one's memory. It runs none of the program's code, so nothing of a program is
+    left here for the next.
+
+    Args:
+        sock: the grader's socket; each message brings a program.
+        ahead: what the programs import at their beginning.
+        folder: for the programs' folders where there are no namespaces.
+        settings: of the server.
+        startup: the modules that a plain interpreter has.
+    """
+
+    def __init__(self, sock: _socket.socket, ahead: list[str], folder: str, settings: dict[str, Any], startup: frozenset[str]) -> None:
+        self.sock, self.limits, self.startup, self.boxed = sock, settings["limits"], startup, settings["boxed"]
+        self.folder = lr_pack.BOX if self.boxed else folder
+        self.user = os.geteuid(), os.getegid()
+        self.well = True
+        self.programs = 0
+        self.stack = libc.make_stack(lr_case.STACK)
+        lr_case.import_ahead(ahead)
+        self.ring, self.areas = lr_pages.make_ring(), lr_pages.writable()
+        self.streams, self.notes = lr_warm.make_streams(), os.memfd_create("notes")
+        if self.boxed:
+            lr_seccomp.install()
+        lr_case.limit(self.limits)
+        if ahead:
+            gc.collect()
+            gc.freeze()
+
+    def run(self, function: Any) -> None:
+        """Call `function` in an init for each program, one after the other; end with the grader's socket, or after trouble.
+
+        Args:
+            function: a START that calls `begin` and, where all went well, `end`.
+        """
+        while self.well:
+            self.well = False
+            libc.borrow(function, self.stack, lr_box.PROGRAM if self.boxed else 0)
+        os._exit(0)
+
+    def begin(self) -> lr_init.Init | None:
+        """Make the box of the next program, wait for it and load it; None when the grader is gone, or after trouble."""
+        init = lr_init.Init(self.limits, self.folder, boxed=self.boxed)
+        error: BaseException | None = None
+        try:
+            init.begin(self.user)
+        except BaseException as trouble:
+            error = trouble
+        message, fds = wire.receive(self.sock)
+        if not message:
+            init.leave()
+            return None
+        init.control = _socket.socket(fileno=fds[0])
+        try:
+            if error is not None:
+                raise error
+            init.load(fds[1], fds[2], self.startup)
+            self.programs += 1
+            if self.programs == PINS_AT:
+                self.pin(init.case)
+            init.limit()
+        except BaseException as trouble:
+            init.report(trouble)
+            return None
         return init
-    except BaseException as error:
-        wire.send(control, f"trouble {type(error).__name__}: {error}".encode()[:4000])
-        os._exit(1)
+
+    def end(self) -> None:
+        """Go on to the next program."""
+        self.well = True
+
+    def pin(self, case: lr_case.Case) -> None:
+        """Pin the pages that the cases of this and later programs will write, if the system lets us."""
+        if self.ring >= 0:
+            lr_pages.pin(self.ring, lr_pages.find_written(self.areas, lr_warm.make_scout(case, self.streams), self.notes))

@@ -7,17 +7,19 @@ again in every fork of it, where each page written is copied.
 from __future__ import annotations
 
 import _socket
-import gc
+import marshal
 import os
 import sys
 
 import lr_case
 import lr_init
+import lr_libc as libc
 import lr_pack
 import lr_wire as wire
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
 REHEARSAL = b"""
@@ -50,6 +52,9 @@ print(f"{Point(2).move(3).x:.2f}", " ".join(map(str, rows[0])), "yes" if "x" in 
 sys.stdout.write("".join([chr(ord("a") + 1), str(2 ** 70 / 3), repr(rest)]) + "\\n")
 """
 
+LITTLE = bytearray(marshal.dumps(compile("for word in input().split():\n    print(int(word))\n", "solution.py", "exec")))
+"""A program that does what hardly any leaves out."""
+ROUNDS = 4
 GIVEN = b"2\n1 2\n3 4\nb,a\nc\nd\n"
 
 
@@ -77,30 +82,61 @@ def up(folder: str, limits: dict[str, Any]) -> None:
 def _rehearse(folder: str, limits: dict[str, Any]) -> None:
     ours, theirs = _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
     program = lr_pack.pack({"solution.py": REHEARSAL}, kind="stdin", fn_name=None, folder=folder)
-    _send(ours, b"program", _file(program), os.memfd_create("code", os.MFD_ALLOW_SEALING))
-    init = lr_init.Init(theirs, limits, folder, boxed=False)
-    init.load(frozenset(sys.modules))
-    for _ in range(4):
-        fds = [_file(GIVEN), _file(b""), _file(b"")]
-        _send(ours, b"case", *map(os.dup, fds))
-        if init.step() is not None:
+    code = os.memfd_create("code", os.MFD_ALLOW_SEALING)
+    init = lr_init.Init(limits, folder, boxed=False)
+    init.control = theirs
+    init.load(_file(program), os.dup(code), frozenset(sys.modules))
+    for _ in range(ROUNDS):
+        os.dup2(code, lr_case.CODE)
+        fds = make_streams()
+        wire.send(ours, b"case", tuple(fds))
+        init.take_case()
+        if (pid := libc.fork()) == 0:
             os._exit(0)
+        init.watch(pid)
         wire.receive(ours)
-        _play(init.case, fds)
+        sys.stdin, sys.stdout = open(fds[0], closefd=False), open(fds[1], "w", closefd=False)
+        _stay(init.case)
+        init.case.enter()
+        exec(init.case.take_code(), init.case.namespace)
+        init.case.finish()
         for fd in fds:
             os.close(fd)
-    os.close(init.case.code_fd)
+    os.close(code)
+    os.close(lr_case.CODE)
 
 
-def _play(case: lr_case.Case, fds: list[int]) -> None:
-    """Run a case in this very process."""
-    case.fds, case.exit_code = fds, 0
-    case.enter(first=lr_case.CODE)
-    os.lseek(0, 0, os.SEEK_SET)
-    sys.stdin, sys.stdout = open(0, closefd=False), open(1, "w", closefd=False)
-    case.ending = (sys.stdout, sys.stderr, int, gc.collect, gc.get_objects)
-    exec(case.code, case.namespace)
-    case.finish()
+def _stay(case: lr_case.Case) -> None:
+    """Have a case leave this process as it is."""
+    case.entering[0] = (os.closerange, (lr_case.CODE, lr_case.CODE))
+    case.find_ending()
+    case.ending = (*case.ending[:-1], int)
+
+
+def make_streams() -> list[int]:
+    """Return descriptors of the standard streams that a rehearsed case has."""
+    return [_file(GIVEN), _file(b""), _file(b"")]
+
+
+def make_scout(program: lr_case.Case, fds: list[int]) -> Callable[[], None]:
+    """Return what runs LITTLE in the place of a program's case.
+
+    Args:
+        fds: its standard streams, which become those of this process.
+    """
+    for number, fd in enumerate(fds):
+        os.dup2(fd, number)
+    case = lr_case.Case.__new__(lr_case.Case)
+    vars(case).update(vars(program))
+    case.entering, case.compiled = case.entering[:], LITTLE
+    _stay(case)
+
+    def play() -> None:
+        case.enter()
+        exec(case.take_code(), case.namespace)
+        case.finish()
+
+    return play
 
 
 def _file(content: bytes) -> int:
@@ -108,10 +144,3 @@ def _file(content: bytes) -> int:
     os.write(fd, content)
     os.lseek(fd, 0, os.SEEK_SET)
     return fd
-
-
-def _send(sock: _socket.socket, message: bytes, *fds: int) -> None:
-    """Send descriptors and close them here."""
-    wire.send(sock, message, fds)
-    for fd in fds:
-        os.close(fd)

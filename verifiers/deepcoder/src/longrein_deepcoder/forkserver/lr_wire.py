@@ -42,3 +42,10 @@ def read_all(fd: int) -> bytes:
         parts.append(part)
         offset += len(part)
     return b"".join(parts)
+
+
+def read_into(content: bytearray, fd: int, start: int = 0) -> None:
+    """Fill `content` from a file, without a copy elsewhere."""
+    rest = memoryview(content)
+    while rest and (got := os.preadv(fd, [rest], start)):
+        rest, start = rest[got:], start + got
