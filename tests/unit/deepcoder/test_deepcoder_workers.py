@@ -8,6 +8,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -41,16 +42,16 @@ def verifier(request: pytest.FixtureRequest) -> Iterator[DeepCoderVerifier]:
 
 @pytest.fixture
 def grade(verifier: DeepCoderVerifier, tmp_path: Path) -> Grade:
-    """Grade a program on (input, output) pairs, in a new folder."""
+    """Grade a program on (input, output) pairs, in a new folder; `fn` makes it a call row."""
 
-    def run(source: str, *pairs: tuple[str, str], **files: str) -> Verdict:
+    def run(source: str, *pairs: tuple[Any, Any], fn: str | None = None, **files: str) -> Verdict:
         folder = tmp_path / "workspace"
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
         for name, text in {"solution.py": source, **files}.items():
             (folder / name).write_text(text)
         cases = [{"input": given, "output": expected} for given, expected in pairs]
-        return verifier.grade({"kind": "stdin", "fn_name": None, "cases": cases, "compare": "lines"}, folder)
+        return verifier.grade({"kind": "call" if fn else "stdin", "fn_name": fn, "cases": cases, "compare": "lines"}, folder)
 
     return run
 
@@ -66,11 +67,12 @@ def test_no_text_of_a_former_program_is_in_a_later_one_s_memory(grade: Grade) ->
 
 
 def test_no_module_of_a_former_program_is_loaded_in_a_later_one(grade: Grade) -> None:
-    names = "bisect", "decimal", "heapq", "statistics"
+    names = "bisect", "decimal", "heapq", "json", "statistics"
     look = f"import sys\nprint([name for name in {names} if name in sys.modules])"
     for _ in range(3):
         assert grade("".join(f"import {name}\n" for name in names) + "print(1)", ("", "1")).status == "passed"
-        for _ in range(3):  # workers are used in turn
+        assert grade("def f(n): return n", ([1], 1), fn="f").status == "passed"
+        for _ in range(4):  # workers are used in turn
             verdict = grade(look, ("", "[]"))
             assert verdict.status == "passed", verdict
 

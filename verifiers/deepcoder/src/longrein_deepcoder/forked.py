@@ -165,7 +165,7 @@ class ForkServer:
         Args:
             files: path below the working folder to content; holds solution.py.
         """
-        worker = self._take(imported_ahead(files))
+        worker = self._take(imported_ahead(files, kind=kind))
         control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         fds = []
         try:

@@ -34,9 +34,13 @@ def pack(files: Mapping[str, bytes], *, kind: str, fn_name: str | None, folder: 
     return b"".join([len(head).to_bytes(HEAD_LENGTH, "little"), head, *files.values()])
 
 
-def imported_ahead(files: Mapping[str, bytes]) -> list[str]:
-    """Return what a worker is to import before it takes this program: nothing if its folder has modules of its own, which come first."""
-    return [] if _own(files) else sorted(_imported(files["solution.py"]) & AHEAD)
+def imported_ahead(files: Mapping[str, bytes], *, kind: str) -> list[str]:
+    """Return what a worker is to import before it takes this program.
+
+    Nothing that it imports itself if its folder has modules of its own, which come first; json sends the value of a call out.
+    """
+    its = set() if _own(files) else _imported(files["solution.py"]) & AHEAD
+    return sorted(its | {"json"} if kind == "call" else its)
 
 
 def _own(files: Mapping[str, bytes]) -> set[str]:

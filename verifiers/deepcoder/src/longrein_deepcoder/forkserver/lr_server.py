@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 OURS = ("lr_box", "lr_case", "lr_init", "lr_libc", "lr_pack", "lr_pages", "lr_seccomp", "lr_server", "lr_warm", "lr_wire")
-DEPTH_BELOW = 6
+DEPTH_BELOW = 6 if sys.version_info < (3, 12) else 3  # the older ones count calls from C too
 """How deep a program begins for the interpreter; it does not count against its recursion limit."""
 PINS_AT = 2
 """The program at which a worker pins pages: as it is used again, that will pay."""

@@ -126,9 +126,8 @@ def make_scout(program: lr_case.Case, fds: list[int]) -> Callable[[], None]:
     """
     for number, fd in enumerate(fds):
         os.dup2(fd, number)
-    case = lr_case.Case.__new__(lr_case.Case)
-    vars(case).update(vars(program))
-    case.entering, case.compiled = case.entering[:], LITTLE
+    case = lr_case.Case({"kind": "stdin", "fn_name": None}, program.namespace, "/", [])
+    case.compiled = LITTLE
     _stay(case)
 
     def play() -> None:
