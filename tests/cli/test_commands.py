@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -93,6 +94,15 @@ def test_listings_have_json_on_stdout() -> None:
     assert "practice" in json.loads(longrein("tasks", "list", "--json").stdout)
     assert len(json.loads(longrein("tasks", "show", "practice", "--limit", "3", "--json").stdout)) == 3
     assert any(check["name"] == "python" for check in json.loads(longrein("doctor", "--json").stdout))
+
+
+def test_doctor_survives_a_node_that_does_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "node").write_text("#!/bin/sh\nexit 3\n")
+    (tmp_path / "node").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    checks = {check["name"]: check for check in json.loads(longrein("doctor", "--json").stdout)}
+    assert (checks["node"]["state"], checks["node"]["mend"]) == ("missing", "install Node.js 18 or newer (needed for agents from npm)")
+    assert "exit status 3" in checks["node"]["found"]
 
 
 def test_run_and_turns_without_a_model(tmp_path: Path) -> None:

@@ -40,10 +40,14 @@ def _python() -> Check:
 
 
 def _node() -> Check:
+    mend = "install Node.js 18 or newer (needed for agents from npm)"
     node = shutil.which("node")
     if node is None:
-        return Check("node", "missing", "", "install Node.js 18 or newer (needed for agents from npm)")
-    version = subprocess.run([node, "--version"], capture_output=True, text=True, timeout=20, check=False).stdout.strip()
+        return Check("node", "missing", "", mend)
+    try:
+        version = subprocess.run([node, "--version"], capture_output=True, text=True, timeout=20, check=True).stdout.strip()
+    except (OSError, subprocess.SubprocessError) as error:
+        return Check("node", "missing", f"{node} does not run: {error}", mend)
     return Check("node", "ok", version)
 
 
