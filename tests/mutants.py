@@ -18,6 +18,7 @@ from attrs import frozen
 ROOT = Path(__file__).resolve().parent.parent
 CORE = "core/src/longrein"
 RULER = "verifiers/ruler/src/longrein_ruler"
+DEEPCODER = "verifiers/deepcoder/src/longrein_deepcoder"
 
 
 @frozen
@@ -33,6 +34,20 @@ class Mutant:
 
 
 MUTANTS = (
+    Mutant(
+        "the text of a program stays in its worker",
+        f"{DEEPCODER}/forkserver/lr_init.py",
+        "            text[:] = bytes(len(text))\n",
+        "            pass\n",
+        ("tests/unit/deepcoder/test_deepcoder_workers.py",),
+    ),
+    Mutant(
+        "a program gets a worker that has imported more",
+        f"{DEEPCODER}/forked.py",
+        "if worker.ahead == ahead",
+        "if set(ahead) <= set(worker.ahead)",
+        ("tests/unit/deepcoder/test_deepcoder_workers.py",),
+    ),
     Mutant(
         "a judge's scores are read by place and not by id",
         f"{RULER}/answer.py",
