@@ -156,8 +156,10 @@ class Case:
             return marshal.loads(self.compiled)  # type: ignore[no-any-return]
         path = self.namespace["__file__"]
         try:
-            with open(path, "rb") as file:
-                code = compile(file.read(), path, "exec", dont_inherit=True)
+            fd = os.open(path, os.O_RDONLY)
+            source = wire.read_all(fd)
+            os.close(fd)
+            code = compile(source, path, "exec", dont_inherit=True)
         except BaseException as error:
             self.failed(error)
             self.finish()

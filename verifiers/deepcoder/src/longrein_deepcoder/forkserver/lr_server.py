@@ -121,7 +121,7 @@ class Worker:
         if not message:
             init.leave()
             return None
-        init.control = _socket.socket(fileno=fds[0])
+        init.control = _socket.socket(_socket.AF_UNIX, _socket.SOCK_SEQPACKET, 0, fds[0])
         try:
             if error is not None:
                 raise error
