@@ -150,6 +150,7 @@ def test_a_system_without_such_calls_grades_the_same(
     assert len(re.findall(given, text)) == 1, "the code that this test alters has changed"
     (copy / file).write_text(re.sub(given, instead, text))
     monkeypatch.setattr(forked, "MAIN", copy / "lr_main.py")
+    monkeypatch.setattr("longrein_deepcoder.verifier.ATTEMPTS", 1)  # a second one would hide a worker that ends over it
     (tmp_path / "solution.py").write_text("print(input())")
     hidden = {"kind": "stdin", "fn_name": None, "cases": [{"input": str(n), "output": str(n)} for n in range(3)], "compare": "lines"}
     verifier = DeepCoderVerifier()
